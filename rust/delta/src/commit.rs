@@ -311,15 +311,17 @@ fn places(change: &ChangeOptions, now: &Snapshot) -> Vec<Option<Place>> {
         return lasts;
     }
     let gone: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
+    let position = |place: &Place| (place.version, place.position);
+    let positions: BTreeSet<(u64, u64)> = counts.keys().map(position).collect();
     let stays = now.files.iter().filter(|(name, _)| !gone.contains(&***name));
-    let stays: BTreeSet<Place> = stays.filter_map(|(_, live)| live.place).collect();
+    let stays = stays.filter_map(|(_, live)| live.place);
+    let stays: BTreeSet<Place> = stays.filter(|of| positions.contains(&position(of))).collect();
     let part = |place: Option<Place>| {
         let place = place?;
         let (done, count) = counts.get_mut(&place)?;
         let before = stays.range(..place).next_back();
-        let is_near =
-            |other: &&Place| (other.version, other.position) == (place.version, place.position);
-        let part = place.part(*done, *count, before.filter(is_near).map_or(0, |other| other.rank));
+        let before = before.filter(|other| position(other) == position(&place));
+        let part = place.part(*done, *count, before.map_or(0, |other| other.rank));
         *done += 1;
         Some(part)
     };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Draft ─ trials ─▶ tasks of some rows ─ (merge::trial) ─▶ bytes of each ─ learn ─▶ Learned ─┐
-//!   └─────────────────────────── cuts ─▶ tasks ─ estimate ─▶ Plan ◀───────────────────────┘
+//!   └──────────────────────────── cuts ─▶ tasks ─ estimate ─▶ Plan ◀─────────────────────────┘
 //! ```
 //!
 //! # Invariants
@@ -149,7 +149,7 @@ impl Draft<'_> {
         Ok(Some(Trials { plan, middles, first_rows: is_first.then_some(trial_rows) }))
     }
 
-    /// What trials told, with what was learned before; none if nothing.
+    /// What trials told, with what was learned before or instead of it; none if nothing.
     pub(crate) fn learn(
         &self,
         before: Option<Learned>,
@@ -174,7 +174,7 @@ impl Draft<'_> {
                 learned.add(places);
                 Some(learned)
             }
-            (rows, _) => Learned::first(rows.unwrap_or(0), short, places),
+            (rows, before) => Learned::first(rows.unwrap_or(0), short, places).or(before),
         }
     }
 
@@ -193,7 +193,7 @@ impl Draft<'_> {
             format!("{} outputs, found by {looks} looks at sources", tasks.len())
         });
         let cut_columns = self.cut_columns();
-        let expected = self.expect(&cuts, &tasks);
+        let expected = self.expected(&cuts, &tasks);
         for (task, expected) in tasks.iter_mut().zip(expected) {
             (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
             task.key_low = cut_values(&self.keys, cut_columns, task.low.as_ref());
@@ -278,7 +278,8 @@ impl Draft<'_> {
         Ok(Cuts { folders, ..found })
     }
 
-    fn expect(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
+    /// What each of `tasks` will probably do.
+    fn expected(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
         let bounds: Vec<Option<Vec<u8>>> = cuts.iter().map(|cut| cut.key.clone()).collect();
         let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
         expect(&self.sources_keys, &bounds, &rows, &self.leaves, self.options)
@@ -308,6 +309,7 @@ impl Draft<'_> {
         }
     }
 
+    /// How many times the bytes of the sources rows hardly take.
     fn growth_max(&self) -> u64 {
         match (&self.options.compression, self.options.dictionary) {
             (None, None) => GROWTH_MAX,

@@ -14,7 +14,7 @@
 //! A trial reads about two pages of each column of each source. That is all of a small source.
 //!
 //! # Not here
-//! Where the cuts are (`cuts`); what is learned (`pace`).
+//! Where the cuts are (`cuts`); what trials tell (`learned`).
 
 use std::ops::Range;
 
