@@ -25,7 +25,7 @@ export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 ASAN_TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
 PYTEST := $(BIN)/python -m pytest tests/python
-# Python tests run in so many processes; the Spark tests in one, as executors are processes, too.
+# Tests run in so many processes.
 TEST_PROCESSES ?= 2
 RUST_PACKAGES := --workspace --exclude plait-py
 # What is measured has no assertions, and is not cut into pieces that cannot be inlined into each other, as incremental builds
@@ -89,7 +89,7 @@ test-spark: build java
 
 test-slow: build java
 	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "long and not spark"
-	$(PYTEST) -m "long and spark"
+	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "long and spark"
 
 java:
 	@java -version >/dev/null 2>&1 || { \

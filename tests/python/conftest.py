@@ -16,6 +16,21 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of the cases of a test that is marked `few(n)`, marks all but `n` as `long`."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("few"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for of in cases.values():
+        (count,) = of[0].get_closest_marker("few").args
+        few = {i * len(of) // count for i in range(count)}
+        for i, item in enumerate(of):
+            if i not in few:
+                item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""

@@ -236,6 +236,7 @@ def slow_command(tmp_path):
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_terminal_shows_progress_and_ctrl_c_ends_it(slow_command, tmp_path, environment):
     ours, theirs = pty.openpty()

@@ -274,6 +274,7 @@ def test_dry_runs_of_iceberg_tables_refuse_what_real_runs_refuse(
             compact_iceberg(catalog, "db.events", **{"sort_by": "k", "yes": yes, **options})
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 def test_dry_runs_on_spark_refuse_what_real_runs_refuse(spark, tmp_path):
     ps = pytest.importorskip("plait.spark")

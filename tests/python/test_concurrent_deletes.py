@@ -165,6 +165,7 @@ def table(tmp_path, seed: int) -> Rival:
     return rival
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_vector_deletes_at_every_step_throw_nothing_away(seed, tmp_path, monkeypatch):
     rival = table(tmp_path, seed)

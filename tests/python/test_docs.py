@@ -114,6 +114,7 @@ RUNNING = [
 ]
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("page", RUNNING, ids=name_of)
 def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)

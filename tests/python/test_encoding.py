@@ -94,6 +94,7 @@ def test_each_option_tries_its_encodings(made):
     assert sizes[1] < 0.8 * sizes[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", TRIED)
 def test_other_readers_read_the_same_rows(made, how):
     expected = pq.read_table(made["sources"])
@@ -110,6 +111,7 @@ def test_other_readers_read_the_same_rows(made, how):
     assert sorted(read, key=lambda row: row["k"]) == rows
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", TRIED)
 def test_outputs_are_merged_again_and_threads_change_nothing(made, sources, tmp_path, how):
     # The pages of an output are copied as they are, or woven with those of others.
@@ -123,6 +125,7 @@ def test_outputs_are_merged_again_and_threads_change_nothing(made, sources, tmp_
     assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("how", TRIED)
 def test_spark_reads_the_same_rows(made, spark, how):

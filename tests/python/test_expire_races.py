@@ -90,6 +90,7 @@ class Schedule:
 ROLES = ["append", "compact", "expire", "read", "compact"]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 @pytest.mark.parametrize("seed", SEEDS)

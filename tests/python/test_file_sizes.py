@@ -38,6 +38,7 @@ def check(sizes: list[float]) -> None:
     assert 0.3 <= last <= 1.3, sizes
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", file_sizes.SHAPES)
 def test_files_have_the_size_that_was_asked_for(tmp_path, shape):
@@ -124,6 +125,21 @@ def test_more_files_than_memory_has_room_for_have_the_size(tmp_path):
     )
     assert plan.memory.passes == 2
     plan.execute(tmp_path / "out")
+    check(shares(tmp_path / "out", 2 * MB))
+
+def test_rows_between_the_tried_ones_take_what_sources_store_for_them(tmp_path):
+    # Long texts come in eight stretches, and the middles of the four places lie in none of them.
+    rows, stretch = 320_000, 40_000
+    draw = np.random.default_rng(5)
+    paths = []
+    for i in range(4):
+        keys = np.arange(i, rows, 4)
+        is_long = (keys % stretch >= 5_000) & (keys % stretch < 15_000)
+        texts = [draw.bytes(200 if long else 4).hex() for long in is_long]
+        paths.append(str(tmp_path / f"{i}.parquet"))
+        table = pa.table({"k": keys, "text": texts})
+        pq.write_table(table, paths[-1], compression="zstd", row_group_size=1_250)
+    plait.merge(paths, tmp_path / "out", sort_by="k", target_file_size=2 * MB)
     check(shares(tmp_path / "out", 2 * MB))
 
 
@@ -242,6 +258,7 @@ def test_duplicates_of_more_files_than_memory_holds_count_once(tmp_path):
     check(shares(tmp_path / "out", 60_000))
 
 
+@pytest.mark.long
 def test_trials_read_little_of_many_small_files(tmp_path):
     paths = stored_badly(tmp_path, rows=2_000_000, files=200)
     options = {"sort_by": "k", "compression": "zstd(1)"}

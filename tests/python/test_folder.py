@@ -125,6 +125,7 @@ def test_of_two_writers_of_one_name_one_ends(folder):
     assert second.closed and folder.read("a.parquet") == b"first"
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("size", [1, 3 << 20, 17 << 20])
 def test_a_writer_that_is_not_closed_leaves_nothing(folder, size, tmp_path):
     def stops():

@@ -238,6 +238,7 @@ def test_merges_of_overflowed_dictionaries_without_encoding_stats_are_read_by_al
         assert taken or writer == "polars"  # it does not write them
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_source_may_lack_any_optional_field(field, written, tmp_path):
     done = 0
@@ -370,6 +371,7 @@ def contradictions(path):
     return found
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
 def test_what_a_footer_says_wrongly_is_not_repeated(lie, written, tmp_path):
     for writer in ("pyarrow", "pyarrow 1.0"):
@@ -438,6 +440,7 @@ def test_overlays_of_files_that_lack_fields_are_read_by_all(tiers, written, tmp_
     assert contradictions(out) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", ["64MB", "16MB"])
 def test_what_waits_on_disk_is_read_by_all(limit, tmp_path):
     # More sources than a small limit merges at once, and chunks that wait.

@@ -110,6 +110,7 @@ def test_a_trusted_certificate_is_read_from(url, certificate):
     assert (answer.stdout.strip(), answer.returncode) == ("100", 0), answer.stderr
 
 
+@pytest.mark.few(1)
 def test_an_unknown_certificate_is_refused(url):
     answer = read(url)
     assert answer.returncode != 0 and "StorageError" in answer.stderr

@@ -591,6 +591,7 @@ def test_deletes_by_value_that_come_while_files_are_merged_apply_to_what_is_made
     assert len(deletes.delete_entries(table)) == 1
 
 
+@pytest.mark.long
 def test_random_deletes_by_value_are_those_of_a_model(catalog, tmp_path):
     rng = random.Random(5)
     for case in range(CASES):
@@ -703,6 +704,7 @@ def test_rows_deleted_while_a_compaction_merges_do_not_come_back(
     assert deletes.delete_entries(table) == []
 
 
+@pytest.mark.long
 def test_random_deletes_are_those_of_a_model(catalog, tmp_path):
     rng = random.Random(11)
     for case in range(CASES):

@@ -137,6 +137,7 @@ def test_recorded_cases_hold_for_every_cut(case):
     check_case(case, lambda number: {})
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_recorded_cases_hold_for_state_in_a_folder(case, tmp_path):
     check_case(case, lambda number: {"state": tmp_path / str(number)}, every=1 if CI else 9)

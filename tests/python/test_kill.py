@@ -203,6 +203,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
@@ -345,6 +346,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_while_it_is_merged_is_noticed(tmp_path, change):

@@ -248,6 +248,7 @@ def without_keys(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("url", "variables", "options", "looked_for"),
     [

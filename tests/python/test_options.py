@@ -337,6 +337,7 @@ def marked(names):
     ]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("name", marked(EFFECTS))
 def test_the_option_has_an_effect(name, tmp_path):
     door, effect = EFFECTS[name]

@@ -329,6 +329,7 @@ def fast_path(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.few(1)
 @pytest.mark.behaviour("merge-01")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_merges_equal_the_oracle(

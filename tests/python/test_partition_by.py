@@ -709,6 +709,7 @@ def test_more_partitions_than_files_may_be_open(tmp_path, rows, open_max):
     assert pq.ParquetFile(file).read().to_pylist() == [{"k": rows - 17, "v": "x"}]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rows_each", [1, 7, 5000, 20_000])
 def test_partitions_are_found_in_large_sources(tmp_path, rows_each):
     p = [n // rows_each for n in range(70_000)]

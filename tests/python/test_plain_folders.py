@@ -173,6 +173,7 @@ def test_the_guide_says_what_programs_see_of_a_table(tmp_path, monkeypatch, obse
     compare("table.md", steps_of_a_table(tmp_path, monkeypatch, observers("table")))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_guide_says_what_spark_sees(folder, tmp_path, monkeypatch, observers):
@@ -385,6 +386,7 @@ plait.expire(sys.argv[1], retention=0, swap=sys.argv[2] == "swap", yes=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["moves", "swap"])
 def test_expire_that_is_killed_at_any_time_loses_no_row(tmp_path, how):

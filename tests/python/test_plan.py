@@ -199,6 +199,7 @@ def shifted(entry):
         entry[side] = base64.b64encode(bytes(key)).decode()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("name", "change"),
     [

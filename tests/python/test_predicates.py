@@ -211,6 +211,7 @@ class Asking:
 LAKES = math.ceil(PREDICATES / A_LAKE)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", [int(ONLY)] if ONLY else range(0, LAKES, LAKES_A_TEST))
 def test_filters_find_the_same_rows_in_outputs_as_in_sources(tmp_path, part, record_property):
     wrong, counts = [], Counter()
@@ -444,6 +445,7 @@ def is_right(predicate: Predicate, sources: list, outputs: list, held: list) -> 
     )
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_finds_the_same_rows_in_outputs_as_in_sources(tmp_path, spark):
     wrong, asked = [], 0
@@ -474,6 +476,7 @@ def test_spark_finds_the_same_rows_in_outputs_as_in_sources(tmp_path, spark):
     assert asked >= lakes * predicates * 2 / 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 @pytest.mark.parametrize("writer", ["spark", "duckdb"])
 @pytest.mark.parametrize("how", [{}, {"row_group_rows": 10}, {"copy_tiers": ()}])

@@ -136,6 +136,7 @@ def kept(files: list[str], order: list[tuple[str, str]], rule: str, deletes: boo
     return f"(SELECT * EXCLUDE (filename, file_row_number) FROM ({one}) {alive})"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", range(5))
 def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
     rng = random.Random(part)
@@ -398,6 +399,7 @@ def pages_in(files: list[str], rows_of_a_page: int) -> int:
     return pages
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_of_many_windows_are_those_of_a_merge(tmp_path: Path, seed: int) -> None:
     files = windowed_files(tmp_path, seed)
@@ -747,6 +749,7 @@ print(rows, peak_rss_bytes() - before)
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wide_rows_make_small_batches(tmp_path: Path, root: Path) -> None:
     """650 MB of rows of 400 kB: a batch of 65,536 of them would be all."""

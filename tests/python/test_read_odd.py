@@ -288,6 +288,7 @@ def measured(script: str, root: Path, *given: object) -> list[int]:
     return list(map(int, done.stdout.split()))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_that_hold_after_many_that_do_not_fit(
@@ -342,6 +343,7 @@ print(opened // count, *left, read.where("c7 = 'w'").count())
 """
 
 
+@pytest.mark.long
 def test_a_footer_that_waits_takes_little_more_than_its_bytes(tmp_path: Path, root: Path) -> None:
     """Decoded, each would take 40 KB; files that are read need theirs all the same."""
     bytes_each, found, rows = measured(FOOTERS, root, tmp_path, 2000, 30)
@@ -349,6 +351,7 @@ def test_a_footer_that_waits_takes_little_more_than_its_bytes(tmp_path: Path, ro
     assert bytes_each < 15_000
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("files", "rows"), [(10, 100_000), (10_000, 100)])
 def test_memory_and_open_files_do_not_follow_files(

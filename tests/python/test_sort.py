@@ -168,6 +168,7 @@ def check_codec(report: plait.MergeReport, paths: list[Path], options: dict[str,
     assert found <= ({asked.upper()} if asked else codecs(paths) | {"SNAPPY"} - {""}), found
 
 
+@pytest.mark.long
 def test_random_large_files_are_sorted_as_the_oracle_sorts_them(tmp_path):
     for number in numbers(LARGE_CASES):
         large(number, tmp_path / f"{number}")

@@ -110,6 +110,7 @@ def test_a_sort_killed_at_any_time_leaves_nothing_but_temp_files_that_the_next_r
     assert stale > 0, "no process was killed while it spilled"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sort_killed_at_any_write_loses_nothing(tmp_path, environment):
     """At every spill, and at every step of publishing."""

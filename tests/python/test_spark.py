@@ -117,6 +117,7 @@ WRITING = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRITING)
 def test_files_by_spark_merge_to_the_same_rows(name, spark, tmp_path):
     timestamps, options = WRITING[name]

@@ -276,6 +276,7 @@ def test_what_progress_raises_ends_the_job(spark, tmp_path):
     assert same_rows(counting(folder), write(tmp_path / "sources", 6, 5_000))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("interrupts", [False, True])
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_job_that_is_cancelled_ends_the_merges_of_its_workers(
@@ -557,6 +558,7 @@ def is_right(case) -> bool:
     )
 
 
+@pytest.mark.long
 def test_two_hundred_files_become_disjoint_ones_without_a_shuffle(cluster):
     plain = cluster["plain"]
     assert is_right(plain) and plain["groups"] == 1 and plain["groups of the next run"] == 0
@@ -653,6 +655,7 @@ def in_session(leader: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["after survey", "work", "before commit", "after commit"])
 def test_rows_count_once_when_the_driver_is_killed(stage, spark, tmp_path):
     sources = write(tmp_path / "sources", 20, 10_000)

@@ -53,6 +53,7 @@ def rows(url, settings, out):
     return pq.read_table(out).to_pylist()
 
 
+@pytest.mark.long
 def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
     from plait import spark as ps
 

@@ -144,6 +144,7 @@ def test_examples_of_docstrings_run(module):
     assert tried > 0 and failed == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.spark
 def test_users_own_code_merges_groups(spark):
     """One group after the other, each with its runs, in `applyInArrow`."""

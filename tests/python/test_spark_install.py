@@ -140,6 +140,7 @@ def test_a_fresh_session_finds_the_format_and_register_adds_filters(folder):
     assert found["with"] == 1 and found["written"] == 4
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_workers_without_plait_say_what_to_do(folder, tmp_path):
     worker = tmp_path / "python"

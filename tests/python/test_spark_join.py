@@ -157,6 +157,7 @@ def test_an_order_and_its_customer_by_eye(spark, tmp_path):
     assert kept.calls == [0, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_random_histories_give_the_changes_of_the_full_join(spark, tmp_path, how):
     for seed in range(3 if CI else 1):
@@ -170,6 +171,7 @@ def test_random_histories_give_the_changes_of_the_full_join(spark, tmp_path, how
             assert kept.batches.get(number, []) == oracle.apply(folded(events)), (seed, number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_recorded_cases_side_by_side_in_one_stream(spark, tmp_path, how):
     """Event i of every case is batch i; keys begin with the number of their case."""
@@ -210,6 +212,7 @@ def test_recorded_cases_side_by_side_in_one_stream(spark, tmp_path, how):
     assert tables == wanted
 
 
+@pytest.mark.long
 def test_old_values_and_columns_that_leave_out_the_foreign_key(spark, tmp_path):
     feeds, seen = Feeds(spark, tmp_path), {}
     feeds.events(
@@ -257,6 +260,7 @@ CHANGES_OF_NULLS = {
 }
 
 
+@pytest.mark.long
 def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(spark, tmp_path):
     feeds, kept = Feeds(spark, tmp_path), Kept()
     right_rows_of_nulls(feeds)
@@ -264,6 +268,7 @@ def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(spark, tmp_path):
     assert {number: told for number, told in kept.batches.items() if told} == CHANGES_OF_NULLS
 
 
+@pytest.mark.long
 def test_a_sink_that_fails_gets_the_same_files_again(spark, tmp_path):
     feeds, kept, files = Feeds(spark, tmp_path), Kept(), {}
     batches = history(random.Random(7), 20, 5, 20)
@@ -290,6 +295,7 @@ def test_a_sink_that_fails_gets_the_same_files_again(spark, tmp_path):
         assert kept.batches[number] == oracle.apply(folded(events))
 
 
+@pytest.mark.long
 def test_a_batch_that_spark_forgot_is_not_applied_again(spark, tmp_path):
     feeds, kept = Feeds(spark, tmp_path), Kept()
     batches = history(random.Random(8), 20, 3, 20)
@@ -334,6 +340,7 @@ def test_the_batch_form_is_the_join_of_what_the_feeds_end_with(spark):
         assert changes_of(made.toArrow()) == Oracle(how).apply(folded(events))
 
 
+@pytest.mark.long
 def test_keys_of_several_columns_and_types_that_spark_has(spark, tmp_path):
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

@@ -122,6 +122,7 @@ def test_what_is_wrong_with_a_store_is_said(bucket):
         reader("hdfs://host/x", {}, sort_by="k")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dies", ["before", "after"])
 @pytest.mark.parametrize("step", range(1, 4))
 def test_a_batch_counts_once_wherever_its_commit_stops(step, dies, bucket, monkeypatch):
@@ -183,6 +184,7 @@ def test_objects_that_are_no_table_are_refused(bucket):
     assert keys_in(client, url) == ["in/a.parquet"]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, tmp_path):

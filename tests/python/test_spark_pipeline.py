@@ -13,6 +13,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["InFolder", "InTable"])
 def test_a_pipeline_ends_with_every_row_once(kind, spark, root, tmp_path, capsys):
     path = root / "examples" / "spark_pipeline.py"

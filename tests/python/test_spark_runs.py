@@ -184,6 +184,7 @@ def test_frames_are_layers_in_whatever_order_their_rows_are(mixed, spark, ps, la
     assert sorted(found, key=lambda row: row["_index"]) == expected
 
 
+@pytest.mark.long
 def test_layers_of_other_rows_fail(spark, ps, layers, tmp_path):
     from pyspark.errors import PySparkException
 

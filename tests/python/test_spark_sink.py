@@ -533,6 +533,7 @@ def load(spark, path, **options):
     return spark.read.format("plait").options(**options).load(str(path))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_every_task_writes_one_sorted_run(plaited, tmp_path):
     frame = plaited.range(0, 10_000, 1, 4).selectExpr(

@@ -83,6 +83,7 @@ def test_an_order_and_its_customer_by_eye(rocks, tmp_path):
     }
 
 
+@pytest.mark.long
 def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(rocks, tmp_path):
     feeds, kept = Feeds(rocks, tmp_path), Kept()
     right_rows_of_nulls(feeds)
@@ -90,6 +91,7 @@ def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(rocks, tmp_path):
     assert {number: told for number, told in kept.batches.items() if told} == CHANGES_OF_NULLS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_random_histories_give_the_changes_of_the_full_join(rocks, tmp_path, how):
     for seed in range(2 if CI else 1):
@@ -119,6 +121,7 @@ def test_random_histories_give_the_changes_of_the_full_join(rocks, tmp_path, how
 SIDES = (("left", LEFT), ("right", RIGHT))
 
 
+@pytest.mark.long
 def test_old_values_types_and_columns_come_as_they_were(rocks, tmp_path):
     """Nothing of a type is lost in bytes; a row that moves and stays what it was is no change."""
     rocks.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -183,6 +186,7 @@ def test_old_values_types_and_columns_come_as_they_were(rocks, tmp_path):
         rocks.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.long
 def test_mistakes_are_named(spark, rocks, tmp_path):
     plain = ("id string, fk string, payload string", "key string, value string")
     feeds, kept = Feeds(spark, tmp_path / "a", *plain), Kept()

@@ -272,6 +272,7 @@ def test_all_types_are_read_back_by_others(path):
 # -- compacting ------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_compactions_change_no_row_that_is_read(seed, path):
     rng = random.Random(seed)
@@ -720,6 +721,7 @@ STEPS = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("act", STEPS)
 def test_a_process_that_is_killed_at_any_step_loses_and_doubles_nothing(act, killer, tmp_path):

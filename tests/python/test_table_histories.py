@@ -21,6 +21,7 @@ SEEDS = (*STALE, *range(20 if os.environ.get("CI") else 4))
 RUNS = 14
 
 
+@pytest.mark.few(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_reads_give_the_last_row_of_each_key(tmp_path, seed):

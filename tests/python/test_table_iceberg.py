@@ -609,6 +609,7 @@ class Others:
         compact_iceberg(self.catalog, NAME, sort_by="k", target_file_size=None, yes=True)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", ["append", "delete", "overwrite", "compaction"])
 @pytest.mark.parametrize("seed", interleavings.SEEDS)
 def test_rows_are_right_whenever_others_commit(kind, seed, catalog):

@@ -52,6 +52,7 @@ def on_store(s3_server, s3_proxy):
     return table, url, options
 
 
+@pytest.mark.few(1)
 def test_only_files_that_may_have_rows_are_opened(on_store, s3_proxy):
     table, url, options = on_store
     for condition, files in (
@@ -79,6 +80,7 @@ def test_only_files_that_may_have_rows_are_opened(on_store, s3_proxy):
         assert found == [row for row in whole if is_in(row)], condition
 
 
+@pytest.mark.few(1)
 def test_a_delete_opens_only_files_that_may_have_rows(on_store, s3_proxy):
     table, _, _ = on_store
     assert table.delete("day = '2024-05-02' AND k < 5").rows == 5

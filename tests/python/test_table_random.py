@@ -269,6 +269,7 @@ def prove(store, partition_by=()):
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_random_operations_on_disk(tmp_path):
     prove(Store(str(tmp_path / "t")))

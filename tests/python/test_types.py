@@ -156,6 +156,7 @@ def test_the_comparison_sees_nan_payloads():
 # ---- PyArrow
 
 
+@pytest.mark.few(5)
 @pytest.mark.behaviour("merge-15")
 @pytest.mark.parametrize("name", FILES)
 def test_every_type_by_pyarrow_merges_to_the_last_bit(name, tmp_path):

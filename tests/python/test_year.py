@@ -90,6 +90,7 @@ def test_a_table_keeps_to_the_same_bounds_as_a_folder(year, tmp_path):
         check_tiers(run)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_bounds_are_those_of_the_run_and_break_where_more_is_written(year, tmp_path):
     runs = simulated(tmp_path, "--days", 15)

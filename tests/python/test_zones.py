@@ -99,6 +99,7 @@ def check_filters(path: str, columns: list[str]) -> None:
             assert passes(path, name, value)[group], (name, group, value)
 
 
+@pytest.mark.few(4)
 @pytest.mark.behaviour("merge-26")
 @pytest.mark.behaviour("merge-27")
 @pytest.mark.parametrize("seed", range(4))
@@ -329,6 +330,7 @@ def test_more_sources_than_memory_holds_have_exact_sets_too(tmp_path):
     check_filters(report.outputs[0].path, ["word"])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(5))
 def test_files_that_are_left_out_have_no_such_row(seed, tmp_path):
     rng = random.Random(seed)

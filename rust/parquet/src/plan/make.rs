@@ -19,10 +19,11 @@ use plait_core::Result;
 
 use super::bounds::cut_values;
 use super::cuts::{Cuts, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
+use super::density::Density;
 use super::draft::Draft;
 use super::entries::{KeySamples, merge_level};
 use super::estimate::{Expected, expect};
-use super::learned::{Learned, Tried};
+use super::learned::{Learned, TrialPlace, Tried};
 use super::memory::memory_need;
 use super::name::name;
 use super::pace::Pace;
@@ -74,8 +75,10 @@ pub(crate) struct PlannedMerge {
 pub(crate) struct Trials {
     /// A task for each stretch of rows.
     pub(crate) plan: Plan,
-    /// The row in the middle of the place of each task; none for the short one.
-    middles: Vec<Option<u64>>,
+    /// The place of each task.
+    places: Vec<TrialPlace>,
+    /// What sources store for rows; none if all are alike.
+    density: Option<Density>,
     /// Rows of each place, if these are the first trials.
     first_rows: Option<u64>,
 }
@@ -98,6 +101,12 @@ impl Draft<'_> {
         let mut taken: Vec<SourceKeys> =
             self.sources_keys.iter().step_by(sample.every).cloned().collect();
         let (all_rows, rows) = (self.rows(), taken.iter().map(SourceKeys::rows).sum::<u64>());
+        let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
+        let density = match before {
+            Some(before) => before.density.clone(),
+            None if self.keys.leaves.is_empty() => None,
+            None => Density::of(&mut taken, &self.leaves, all_rows, reading)?,
+        };
         let pace = before.map_or_else(
             || self.pace_of_sources(),
             |learned| learned.pace(file_bytes, self.group_rows()),
@@ -118,35 +127,42 @@ impl Draft<'_> {
         if middles.is_empty() || trial_rows < TRIED_ROWS_MIN {
             return Ok(None);
         }
-        let mut pieces: Vec<(Range<u64>, Option<u64>)> = Vec::new();
+        let taken_share = rows as f64 / all_rows as f64;
+        let place = |middle: u64, rows: &Range<u64>| {
+            let [start, end] = [rows.start, rows.end].map(|row| (row as f64 / taken_share) as u64);
+            TrialPlace::of(middle, &(start..end), density.as_ref())
+        };
+        let mut pieces: Vec<(Range<u64>, TrialPlace)> = Vec::new();
         for middle in middles {
-            let of_taken = (middle as f64 * (rows as f64 / all_rows as f64)) as u64;
-            let place = around(of_taken, trial_rows);
+            let around = around((middle as f64 * taken_share) as u64, trial_rows);
             if is_first && pieces.is_empty() {
-                let [short, long] = in_two(&place);
-                pieces.extend([(short, None), (long, Some(middle))]);
+                let [short, long] = in_two(&around);
+                let is_short = TrialPlace { is_short: true, ..place(middle, &short) };
+                let of_long = place(middle, &long);
+                pieces.extend([(short, is_short), (long, of_long)]);
             } else {
-                pieces.push((place, Some(middle)));
+                let place = place(middle, &around);
+                pieces.push((around, place));
             }
         }
         let stretches: Vec<Range<u64>> = pieces.iter().map(|(rows, _)| rows.clone()).collect();
-        let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
         // Rows of one cut key may be many, and need not stay together.
         let TrialCuts { cuts, tried } =
             trial_cuts(&mut taken, &stretches, self.keys.shape.parts(), reading)?;
         let all = tasks(&taken, &cuts);
-        let (mut chosen, mut middles) = (Vec::new(), Vec::new());
+        let (mut chosen, mut places) = (Vec::new(), Vec::new());
         for (task, piece) in tried {
             // Rows of one key do: there may be more than are to be tried.
             let task = all.get(task).filter(|task| task.rows <= 2 * trial_rows);
-            if let (Some(task), Some((_, middle))) = (task, pieces.get(piece)) {
+            if let (Some(task), Some((_, place))) = (task, pieces.get(piece)) {
                 chosen.push(task.clone());
-                middles.push(*middle);
+                places.push(*place);
             }
         }
         let plan = self.plan_of(chosen)?;
         self.forget_keys();
-        Ok(Some(Trials { plan, middles, first_rows: is_first.then_some(trial_rows) }))
+        let first_rows = is_first.then_some(trial_rows);
+        Ok(Some(Trials { plan, places, density, first_rows }))
     }
 
     /// What trials told, with what was learned before or instead of it; none if nothing.
@@ -161,20 +177,16 @@ impl Draft<'_> {
             let (rows, bytes) = (sum(|one| one.rows), sum(|one| one.bytes));
             format!("{} trials: {rows} rows became {bytes} bytes", tried.len())
         });
-        let mut short = Tried::default();
-        let mut places = Vec::with_capacity(tried.len());
-        for (middle, tried) in trials.middles.iter().zip(tried) {
-            match middle {
-                None => short = *tried,
-                Some(middle) => places.push((*middle, *tried)),
-            }
-        }
+        let tried = trials.places.iter().copied().zip(tried.iter().copied()).collect();
         match (trials.first_rows, before) {
             (None, Some(mut learned)) => {
-                learned.add(places);
+                learned.add(tried);
                 Some(learned)
             }
-            (rows, before) => Learned::first(rows.unwrap_or(0), short, places).or(before),
+            (rows, before) => {
+                let density = trials.density.clone();
+                Learned::first(rows.unwrap_or(0), density, tried).or(before)
+            }
         }
     }
 

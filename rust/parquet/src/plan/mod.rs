@@ -22,6 +22,7 @@
 
 mod bounds;
 mod cuts;
+mod density;
 mod draft;
 mod entries;
 mod estimate;
