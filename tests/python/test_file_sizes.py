@@ -127,6 +127,7 @@ def test_more_files_than_memory_has_room_for_have_the_size(tmp_path):
     plan.execute(tmp_path / "out")
     check(shares(tmp_path / "out", 2 * MB))
 
+
 def test_rows_between_the_tried_ones_take_what_sources_store_for_them(tmp_path):
     # Long texts come in eight stretches, and the middles of the four places lie in none of them.
     rows, stretch = 320_000, 40_000
