@@ -304,6 +304,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_made_for_the_version_it_was_checked_for(change, monkeypatch):
     """Somebody else does the same before the n-th request of a change, for every n."""

@@ -209,6 +209,7 @@ for case, keys in enumerate(lists):
 """
 
 
+@pytest.mark.long
 def test_an_unsorted_source_is_cut_into_outputs_in_bounded_time_and_memory(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CUT_UNSORTED, str(tmp_path)],

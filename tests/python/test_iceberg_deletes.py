@@ -684,24 +684,112 @@ def test_a_file_that_cannot_be_read_is_left_alone_and_the_others_are_compacted(
 # -- others in between -------------------------------------------------------------------------------
 
 
-def test_rows_deleted_while_a_compaction_merges_do_not_come_back(
-    catalog, table, deleted, monkeypatch
+@pytest.fixture
+def meanwhile(monkeypatch):
+    """Does something once, when files are merged and nothing is committed yet."""
+
+    def meanwhile(act):
+        commit, done = Iceberg.commit, []
+
+        def late(self, change):
+            if not done:
+                done.append(act())
+            return commit(self, change)
+
+        monkeypatch.setattr(Iceberg, "commit", late)
+
+    return meanwhile
+
+
+def test_rows_deleted_while_a_compaction_merges_are_deleted_of_its_files(
+    catalog, table, deleted, meanwhile
 ):
     names = list(deletes.data_files(table))
     append(table, list(range(4000, 4100)))
-    commit, done = Iceberg.commit, []
-
-    def rival(self, change):
-        if not done:
-            done.append(True)
-            deletes.delete_rows(catalog.load_table(NAME), {name: range(1000) for name in names})
-        return commit(self, change)
-
-    monkeypatch.setattr(Iceberg, "commit", rival)
+    # So few that the new file is not rewritten at once.
+    gone = {name: range(20) for name in names}
+    meanwhile(lambda: deletes.delete_rows(catalog.load_table(NAME), gone))
     report = compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
-    left = [k for k in deleted if k >= 2000] + list(range(4000, 4100))
-    assert report.lost == 1 and others_read(table) == left
-    assert deletes.delete_entries(table) == []
+    left = [k for k in deleted if k >= 40] + list(range(4000, 4100))
+    assert report.lost == 0 and others_read(table) == left
+    assert keys(plait.read(deletes.hinted(table), sort_by="k")) == left
+    ((name, output),) = deletes.data_files(table).items()
+    (entry,) = deletes.delete_entries(table)
+    # Those of the files that were merged are gone; rows that were deleted twice count once.
+    gone_of_output = [k for k in deleted if k < 40]
+    rows = pq.read_table(entry.data_file.file_path.removeprefix("file://"))
+    assert rows.schema.equals(deletes.SCHEMA, check_metadata=False)
+    assert [field.metadata[b"PARQUET:field_id"] for field in rows.schema] == [
+        str(field_id).encode() for field_id in (deletes.PATH, deletes.POS)
+    ]
+    assert rows["file_path"].unique().to_pylist() == [name]
+    assert rows["pos"].to_pylist() == list(range(len(gone_of_output)))
+    assert entry.data_file.record_count == len(gone_of_output)
+    assert entry.sequence_number == table.current_snapshot().sequence_number
+    assert output.record_count == len(gone_of_output) + len(left)
+    summary = table.current_snapshot().summary
+    assert summary.operation.value == "replace"
+    assert summary["added-position-deletes"] == str(len(gone_of_output))
+    # Another compaction leaves them out.
+    append(table, [5000])
+    compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
+    left.append(5000)
+    assert others_read(table) == left and deletes.delete_entries(table) == []
+
+
+def test_deletes_of_a_partition_stay_in_it(catalog, meanwhile):
+    table = create(catalog, by_day=True)
+    names = [append(table, list(range(i, 100, 2)), day=d) for d in ("mon", "tue") for i in (0, 1)]
+    gone = {name: [1, 2] for name in names}
+    meanwhile(lambda: deletes.delete_rows(catalog.load_table(NAME), gone))
+    report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert report.lost == 0 and len(report.groups) == 2
+    left = [k for k in range(100) if k not in (2, 3, 4, 5)]
+    assert others_read(table) == sorted(left * 2)
+    # The second group carries what the rival said of its files when the first was committed.
+    days = [str(entry.data_file.partition) for entry in deletes.delete_entries(table)]
+    assert len(days) == len(set(days)) == 2
+
+
+def test_deletes_that_are_taken_back_are_a_conflict(catalog, table, deleted, meanwhile):
+    deleted_before = others_read(table)
+    snapshots = [snapshot.snapshot_id for snapshot in table.snapshots()]
+
+    def restore():
+        with catalog.load_table(NAME).manage_snapshots() as manage:
+            manage.set_current_snapshot(snapshots[-2])
+
+    meanwhile(restore)
+    report = compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
+    table.refresh()
+    found = others_read(table)
+    assert report.lost == 1 and len(found) > len(deleted_before)
+    assert set(found) > set(deleted_before)
+
+
+def test_deletes_that_cannot_be_read_are_a_conflict_and_leave_the_file_alone(
+    catalog, table, meanwhile
+):
+    names = [append(table, list(range(i, 100, 2))) for i in (0, 1)]
+    meanwhile(lambda: wrong(catalog.load_table(NAME), rows_of([names[0]], [-1])))
+    report = compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
+    assert report.lost == 1 and len(report.groups) == 0
+    # The delete file does not say which files it names: it may be about both.
+    assert {f"file://{skipped.path}" for skipped in report.skipped} == set(names)
+
+
+def test_row_maps_stay_if_asked_to_and_tell_where_rows_went(catalog, table, deleted):
+    folder = Path(table.location().removeprefix("file://"))
+    compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
+    assert not list(folder.rglob(".*.rowmap"))
+    table.refresh()
+    append(table, list(range(4000, 4100)))
+    compact_iceberg(catalog, NAME, sort_by="k", policy="full", row_map=True, yes=True)
+    (_,) = folder.rglob(".*.rowmap")
+    (output,) = deletes.data_files(table.refresh())
+    (one,) = plait.trace(output.removeprefix("file://"), 5).found
+    source = pq.ParquetFile(one.source).read()["k"].to_pylist()
+    assert source[one.source_row] == keys_of(output.removeprefix("file://"))[5]
 
 
 @pytest.mark.long

@@ -568,6 +568,7 @@ def test_two_hundred_files_become_disjoint_ones_without_a_shuffle(cluster):
     assert 0 < plain["worker bytes"] < plain["limit"] + 200_000_000
 
 
+@pytest.mark.long
 def test_rows_count_once_when_workers_and_executors_are_killed(cluster):
     killed = [case for name, case in cluster.items() if name.startswith(("worker ", "executor "))]
     assert len(killed) == KILLS
@@ -587,6 +588,7 @@ def test_an_executor_whose_storage_is_full_is_passed_over(cluster):
     assert full["limited"] and is_right(full) and full.get("groups") == 1, full
 
 
+@pytest.mark.long
 def test_storage_that_is_full_everywhere_is_named_and_nothing_counts(cluster):
     full = cluster["all full"]
     assert full["error"].startswith("StorageError: cannot write an output: file `"), full

@@ -131,6 +131,7 @@ def folder(tmp_path) -> Path:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_fresh_session_finds_the_format_and_register_adds_filters(folder):
     found = facts(FOUND, folder)

@@ -324,6 +324,7 @@ def test_a_batch_that_spark_forgot_is_not_applied_again(spark, tmp_path):
         assert kept.batches[number] == oracle.apply(folded(events)), number
 
 
+@pytest.mark.long
 def test_the_batch_form_is_the_join_of_what_the_feeds_end_with(spark):
     events = [event for batch in history(random.Random(3), 60, 1, 600) for event in batch]
     for how in ("inner", "left"):

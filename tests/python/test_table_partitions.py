@@ -115,6 +115,7 @@ def test_values_of_all_types_are_folders_and_values(path):
         )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_of_rows_with_one_key_in_a_partition_one_stays(seed, path):
     rng = random.Random(seed)

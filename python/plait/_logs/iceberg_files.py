@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -27,14 +27,23 @@ if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["DeleteFile", "IcebergFile", "IcebergFiles", "Partition", "files_of", "path_of"]
+__all__ = [
+    "FILE_PATH",
+    "POS",
+    "DeleteFile",
+    "IcebergFile",
+    "IcebergFiles",
+    "Partition",
+    "files_of",
+    "path_of",
+]
 
 # What a file has; manifests of format version 1 say nothing, and PyIceberg gives a number.
 _DATA, _EQUALITY_DELETES = 0, 2
 # Places in a data file of format version 3, for which PyIceberg has no names.
 _REFERENCED, _OFFSET, _BYTES = 17, 18, 19
-# The field id of `file_path` in position delete files.
-_FILE_PATH = 2_147_483_546
+# The field ids of the columns of position delete files.
+FILE_PATH, POS = 2_147_483_546, 2_147_483_545
 # Bytes of a vector besides its magic number and its bitmap: its length, its checksum.
 _FRAME_BYTES = 8
 
@@ -86,7 +95,7 @@ class DeleteFile:
     @property
     def _bounds(self) -> tuple[bytes | None, bytes | None]:
         lowest, highest = self.file.lower_bounds or {}, self.file.upper_bounds or {}
-        return lowest.get(_FILE_PATH), highest.get(_FILE_PATH)
+        return lowest.get(FILE_PATH), highest.get(FILE_PATH)
 
     @property
     def unread(self) -> str:
@@ -147,8 +156,12 @@ class IcebergFile:
 
         What is made of a file keeps the sequence number, so that these apply to it.
         """
-        older = [d for d in self.deletes if d.kind != "equality" or d.sequence <= sequence]
-        return _named(self.file, older)
+        return self.at(sequence).id
+
+    def at(self, sequence: int) -> IcebergFile:
+        """The file without deletes by value that are newer."""
+        older = tuple(d for d in self.deletes if d.kind != "equality" or d.sequence <= sequence)
+        return replace(self, deletes=older)
 
     @property
     def deleted_max(self) -> int:

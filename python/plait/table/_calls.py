@@ -21,9 +21,8 @@ from plait.table.folder import Folder, reached
 from plait.table.iceberg import Iceberg
 from plait.table.options import (
     CompactOptions,
-    DeltaOptions,
     FolderOptions,
-    TableOptions,
+    LogOptions,
     takes,
 )
 from plait.table.report import CompactReport
@@ -119,14 +118,14 @@ def compact(
     return report.shown_as(swapped(yes=True).shown) if given.yes else report
 
 
-@takes(DeltaOptions)
+@takes(LogOptions)
 def compact_delta(
     table: Path,
     *,
     guard: bool = True,
     threads: SupportsIndex | None = None,
     progress: OnProgress | None = None,
-    **options: Unpack[DeltaOptions],
+    **options: Unpack[LogOptions],
 ) -> CompactReport:
     """Merges sorted files of a Delta table where a policy selects them.
 
@@ -174,14 +173,14 @@ def compact_delta(
     return compact_table(found, given, run_here(given, threads), progress=progress)
 
 
-@takes(TableOptions)
+@takes(LogOptions)
 def compact_iceberg(
     catalog: Catalog | str,
     table: str,
     *,
     threads: SupportsIndex | None = None,
     progress: OnProgress | None = None,
-    **options: Unpack[TableOptions],
+    **options: Unpack[LogOptions],
 ) -> CompactReport:
     """Merges sorted files of an Iceberg table where a policy selects them.
 

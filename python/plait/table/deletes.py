@@ -1,83 +1,81 @@
-"""Rows of a Delta table that others delete while a compaction merges their files.
+"""Rows that others delete while a compaction merges their files.
 
-    replaced file: vector then, vector now ─┐
-    row maps of the outputs ────────────────┴─▶ vectors of the outputs, for the same commit
+    replaced file: deleted then, deleted now ─┐
+    row maps of the outputs ──────────────────┴─▶ deleted rows of the outputs, for the same commit
 
 Invariant: a deleted row never comes back: what no row map tells of is a conflict.
-Not here: reading vectors and maps (`rust/parquet`), writing vectors (`rust/delta`).
+Not here: reading deletes and maps (`rust/parquet`), how a table stores them (`delta`, `iceberg`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from plait import _native
-from plait._logs.columns import vectors_of
-from plait._logs.delta import DeltaLog, LiveFile
 from plait._native_call import _call
+from plait.errors import CorruptSource, SourceNotFound, UnsupportedKey
 from plait.report import OutputReport
 
-__all__ = ["Carried", "carry"]
+__all__ = ["DeletedRows", "Touched", "carry"]
 
 
 @dataclass(frozen=True)
-class Carried:
-    """What became of deletes.
+class Touched:
+    """A replaced file of which rows were deleted while it was merged.
 
     Attributes:
-        replaced: The replaced files as they are live now.
-        deleted: Deleted rows of outputs, by path, as a commit takes them.
+        path: Where the engine reads it.
+        then: What was deleted when it was merged, as calls of the engine take it.
+        now: What is deleted now.
     """
 
-    replaced: tuple[LiveFile, ...]
-    deleted: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    path: str
+    then: Mapping[str, Any] | None
+    now: Mapping[str, Any] | None
 
-    @property
-    def rows(self) -> int:
-        """How many rows of the outputs are deleted."""
-        return sum(vector["rows"] for vector in self.deleted.values())
+
+@dataclass(frozen=True)
+class DeletedRows:
+    """Deleted rows of an output.
+
+    Attributes:
+        told: Which, in base 64: as the bitmap of a deletion vector, or as numbers of 8 bytes.
+        rows: How many.
+    """
+
+    told: str
+    rows: int
 
 
 def carry(
-    log: DeltaLog,
-    then: Sequence[LiveFile],
+    touched: Sequence[Touched],
     outputs: Sequence[OutputReport],
+    told_as: Literal["bitmap", "numbers"],
     storage_options: object,
-) -> Carried | str:
-    """Carries deletes from replaced files, as they were when they were merged, to the outputs.
+) -> dict[str, DeletedRows] | str:
+    """Carries deletes from replaced files to the outputs.
 
     Returns:
-        What to commit, or why that cannot be.
+        Deleted rows by the path of the output, or why that cannot be: what deletes rows now may
+        be damaged, or gone again.
 
     Raises:
-        PlaitError: What is wrong with a vector or a row map.
+        PlaitError: Reading failed.
     """
-    now = {
-        file.name: file
-        for file in log.files("rewrite", names=[f.name for f in then], deleted="list")
-    }
-    gone = [file.name for file in then if file.name not in now]
-    if gone:
-        return f"`{gone[0]}` is not live any more"
-    replaced = tuple(now[file.name] for file in then)
-    changed = [file for file in then if now[file.name].id != file.id]
-    if not changed:
-        return Carried(replaced)
+    if not touched:
+        return {}
     maps = {output.row_map: output.path for output in outputs}
     if None in maps:
-        return f"rows of `{changed[0].name}` were deleted, and the new files have no row maps"
-    places = {log.location(file.name): file for file in changed}
-    old = vectors_of(log.root, places)
-    new = vectors_of(log.root, {where: now[file.name] for where, file in places.items()})
-    sources = [{"path": path, "then": old.get(path), "now": new.get(path)} for path in places]
-    options = {"maps": list(maps), "sources": sources}
-    told = _call(_native.carry_deletes, options, storage_options, None)
-    if told["why"]:
-        return str(told["why"])
-    deleted = {
-        maps[output["map"]]: {"bitmap": output["bitmap"], "rows": output["rows"]}
-        for output in told["outputs"]
-    }
-    return Carried(replaced, deleted)
+        return f"rows of `{touched[0].path}` were deleted, and the new files have no row maps"
+    sources = [{"path": file.path, "then": file.then, "now": file.now} for file in touched]
+    options = {"maps": list(maps), "sources": sources, "told_as": told_as}
+    try:
+        found = _call(_native.carry_deletes, options, storage_options, None)
+    except (CorruptSource, SourceNotFound, UnsupportedKey) as error:
+        # The next survey finds it, too, and leaves the file alone or says what is wrong.
+        return str(error)
+    if found["why"]:
+        return str(found["why"])
+    return {maps[of["map"]]: DeletedRows(of["told"], of["rows"]) for of in found["outputs"]}

@@ -6,7 +6,8 @@ Invariants: added files say that no data changed, unless rows were dropped; of r
 `guard`. Rows that others delete meanwhile are deleted from the outputs by the same commit. An
 output is as new as the newest file that it replaces. What the table says of its order and of rows
 with one key holds unless the call says otherwise.
-Not here: rows that others delete (`deletes`); the log, and statistics of outputs (`rust/delta`).
+Not here: which rows of outputs others deleted (`deletes`); the log, and statistics of outputs
+(`rust/delta`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plait._logs.columns import vectors_of
@@ -25,7 +26,7 @@ from plait.errors import UnknownColumn
 from plait.order import sort_text
 from plait.table.casting import cast_files
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
-from plait.table.deletes import Carried, carry
+from plait.table.deletes import DeletedRows, Touched, carry
 from plait.table.survey import (
     Compaction,
     Found,
@@ -42,6 +43,24 @@ __all__ = ["Delta"]
 # Where removals that change data would be refused, or read as deleted rows.
 _NO_GUARD = ("delta.appendOnly", "delta.enableChangeDataFeed")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What became of deletes.
+
+    Attributes:
+        replaced: The replaced files as they are live now.
+        deleted: Deleted rows of outputs, by path.
+    """
+
+    replaced: tuple[LiveFile, ...]
+    deleted: dict[str, DeletedRows]
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the outputs are deleted."""
+        return sum(gone.rows for gone in self.deleted.values())
 
 
 class Delta:
@@ -148,8 +167,7 @@ class Delta:
         replaced = self._log.files("rewrite", only=change.replaced, deleted="list")
         if len(there) == len(added) and not replaced:
             return Committed(snapshot.version)
-        then = [self._seen[name] for name in change.replaced]
-        carried = carry(self._log, then, change.added, self._storage_options)
+        carried = self._carried(change)
         if isinstance(carried, str):
             return Conflicted(carried)
         ended = self._log.commit(self._actions(change, added, carried, snapshot))
@@ -158,8 +176,25 @@ class Delta:
             return Retryable(ended["why"])
         return Committed(ended["version"])
 
+    def _carried(self, change: Change) -> _Carried | str:
+        """The replaced files as they are now, and rows of the outputs that others deleted."""
+        log, then = self._log, [self._seen[name] for name in change.replaced]
+        names = [file.name for file in then]
+        now = {file.name: file for file in log.files("rewrite", names=names, deleted="list")}
+        gone = [name for name in names if name not in now]
+        if gone:
+            return f"`{gone[0]}` is not live any more"
+        places = {log.location(f.name): f for f in then if now[f.name].id != f.id}
+        old = vectors_of(log.root, places)
+        new = vectors_of(log.root, {where: now[file.name] for where, file in places.items()})
+        touched = [Touched(path, old.get(path), new.get(path)) for path in places]
+        deleted = carry(touched, change.added, "bitmap", self._storage_options)
+        if isinstance(deleted, str):
+            return deleted
+        return _Carried(tuple(now[name] for name in names), deleted)
+
     def _actions(
-        self, change: Change, added: list[str], carried: Carried, snapshot: Snapshot
+        self, change: Change, added: list[str], carried: _Carried, snapshot: Snapshot
     ) -> dict[str, Any]:
         """The change as the log takes it."""
         replaced = carried.replaced
@@ -183,7 +218,8 @@ class Delta:
             for name in added
         ]
         for entry, output in zip(add, change.added, strict=True):
-            entry["deleted"] = carried.deleted.get(output.path)
+            gone = carried.deleted.get(output.path)
+            entry["deleted"] = gone and {"bitmap": gone.told, "rows": gone.rows}
         return {
             "intent": "delete" if drops else "rewrite",
             "operation": "OPTIMIZE",

@@ -1,16 +1,16 @@
 """Iceberg tables, through PyIceberg: one snapshot replaces the files of a group.
 
-newest snapshot ──▶ are all replaced files live, with the deletes that were merged?
-      ▲                      │ yes: a snapshot on top of that one, with no retries of PyIceberg
+newest snapshot ──▶ are all replaced files live? which rows of them were deleted meanwhile?
+      ▲                      │ a snapshot on top of that one, with no retries of PyIceberg
       └── others were quicker◀┘
 
 Invariants: a commit is tried on top of the snapshot that was looked at and of no other. Deletes by
-position that came meanwhile are a conflict; deletes by value apply to the new files, too. A delete
-file that reaches no data file any more goes in the same snapshot. Files are merged with files of
-their partition specification alone.
+position that came meanwhile become delete files of the new files in the same snapshot; deletes by
+value apply to the new files, too. A delete file that reaches no data file any more goes in the same
+snapshot. Files are merged with files of their partition specification alone.
 Cost: the manifests are read again for every attempt.
-Not here: catalogs; whoever calls brings one. The snapshot itself (`iceberg_snapshot`). Source: the
-Iceberg table specification.
+Not here: catalogs; whoever calls brings one. The snapshot itself (`iceberg_snapshot`). Entries of
+new files (`iceberg_entries`). Source: the Iceberg table specification.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from plait._logs.iceberg import check_committed, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
-from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
 from plait.table.survey import (
     Compaction,
     Found,
@@ -39,7 +40,6 @@ from plait.table.survey import (
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
 
 __all__ = ["Iceberg"]
@@ -59,6 +59,10 @@ class Iceberg:
         self._catalog = _catalog(catalog)
         # Of the snapshot that was surveyed: deletes by value up to it are merged.
         self._sequence = 0
+        # Files as they were when they were surveyed, by what names them; and whether maps stay.
+        self._seen: dict[str, IcebergFile] = {}
+        self._keeps_maps = False
+        self._storage_options: object = None
 
     def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds in each partition."""
@@ -77,13 +81,18 @@ class Iceberg:
         if snapshot is None:
             return Found(0, files=0)
         self._sequence = snapshot.sequence_number or 0
-        order = _order(table) if options["sort_by"] is None else options["sort_by"]
+        order = order_of(table) if options["sort_by"] is None else options["sort_by"]
         files = files_of(table)
+        self._seen = self._live(files)
+        self._keeps_maps = compaction.options.row_map
+        self._storage_options = compaction.options.storage_options
         # What a file lacks is null in the table: its schema says that the column is there.
         merge = {
             **options,
             "sort_by": order,
             "missing_keys": "null",
+            # Tables of format version 1 have no deletes; their row maps are for `trace` alone.
+            "row_map": table.format_version > 1 or self._keeps_maps,
             "deletion_vectors": {f.path: f.vector for f in files.data if f.vector is not None},
         }
         every: dict[Partition, list[IcebergFile]] = defaultdict(list)
@@ -127,6 +136,17 @@ class Iceberg:
 
     def commit(self, change: Change) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""
+        table = self._load()
+        check_committed(self.name, table)
+        # Named as the files of the table are, by whichever form of URL.
+        first = self._seen[change.replaced[0]].file.file_path
+        scheme = first.removesuffix(path_of(first))
+        outcome = self._commit(change, table, scheme)
+        if not (self._keeps_maps or isinstance(outcome, Retryable)):
+            remove(table, [scheme + output.row_map for output in change.added if output.row_map])
+        return outcome
+
+    def _commit(self, change: Change, table: IcebergTable, scheme: str) -> Outcome:
         from pyiceberg.exceptions import (  # noqa: PLC0415 - an extra
             CommitFailedException,
             ValidationException,
@@ -134,25 +154,28 @@ class Iceberg:
 
         from plait.table.iceberg_snapshot import Replacement, commit_replacement  # noqa: PLC0415
 
-        table = self._load()
-        check_committed(self.name, table)
         files = files_of(table)
-        live = self._live(files)
-        replaced = [live[name] for name in change.replaced if name in live]
-        # Named as the files of the table are, by whichever form of URL.
-        first = change.replaced[0].partition("\n")[0]
-        scheme = first.removesuffix(path_of(first))
+        live = {file.file.file_path: file for file in files.data}
+        then = [self._seen[name] for name in change.replaced]
+        replaced = [live[f.file.file_path] for f in then if f.file.file_path in live]
         added = [scheme + output.path for output in change.added]
         snapshot = table.current_snapshot()
-        if not replaced and {file.file.file_path for file in files.data}.issuperset(added):
+        if not replaced and live.keys() >= set(added):
             return Committed(snapshot.snapshot_id if snapshot else 0)
-        if len(replaced) < len(change.replaced):
-            return Conflicted("a file is not live any more, or rows of it were deleted")
-        gone = [file.id for file in replaced]
-        deletes = files.unreached(gone, newer=self._sequence)
+        if len(replaced) < len(then):
+            return Conflicted("a file is not live any more")
+        deleted = self._carried(then, replaced, change)
+        if isinstance(deleted, str):
+            return Conflicted(deleted)
+        unreached = files.unreached([file.id for file in replaced], newer=self._sequence)
+        like = replaced[0].file
+        new_deletes = [
+            new_delete_file(table, scheme + path, gone, like) for path, gone in deleted.items()
+        ]
         replacement = Replacement(
-            added=tuple(self._actions(table, added, replaced[0].file)),
-            removed=(*(f.file for f in replaced), *(delete.file for delete in deletes)),
+            added=tuple(self._actions(table, added, like)),
+            deletes=tuple(new_deletes),
+            removed=(*(f.file for f in replaced), *(delete.file for delete in unreached)),
             sequence=self._sequence,
             properties={"plait.task": change.token},
         )
@@ -163,12 +186,27 @@ class Iceberg:
             commit_replacement(transaction, replacement)
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException) as cause:
+            remove(table, [file.file_path for file in new_deletes])
             return Retryable(str(cause))
         current = self._load().current_snapshot()
         return Committed(current.snapshot_id if current else 0)
 
+    def _carried(
+        self, then: Sequence[IcebergFile], now: Sequence[IcebergFile], change: Change
+    ) -> dict[str, DeletedRows] | str:
+        """Rows of the outputs that others deleted, by path; or why that is not known."""
+        touched = []
+        for before, file in zip(then, now, strict=True):
+            after = file.at(self._sequence)
+            if after.id == before.id_at(self._sequence):
+                continue
+            if after.unread:
+                return f"the file `{after.path}` {after.unread}"
+            touched.append(Touched(after.path, before.vector, after.vector))
+        return carry(touched, change.added, "numbers", self._storage_options)
+
     def _actions(self, table: IcebergTable, added: list[str], like: DataFile) -> list[DataFile]:
-        return [_data_file(table, path, like) for path in added]
+        return [new_data_file(table, path, like) for path in added]
 
     def _load(self) -> IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra
@@ -198,28 +236,6 @@ def _catalog(catalog: Catalog | str) -> Catalog:
             got=f"`{catalog}`: {cause}",
             hint="configure it in .pyiceberg.yaml or by PYICEBERG_CATALOG__* variables",
         ) from cause
-
-
-def _order(table: IcebergTable, schema: Schema | None = None) -> str | None:
-    """The table's sort order as `sort_by`; `None` if it has none that says it all.
-
-    Args:
-        table: The table.
-        schema: The schema by whose names it is said; the table's by default.
-    """
-    schema = schema or table.schema()
-    parts = []
-    for field in table.sort_order().fields:
-        if str(field.transform) != "identity":
-            return None
-        name = schema.find_column_name(field.source_id)
-        if name is None:
-            return None
-        # As the engine spells it, so that footers can be compared.
-        sign = "-" if field.direction.name == "DESC" else ""
-        nulls = " nulls first" if field.null_order.name == "NULLS_FIRST" else ""
-        parts.append(f"{sign}{_quoted_if_odd(name)}{nulls}")
-    return ", ".join(parts) or None
 
 
 def _stored(table: IcebergTable, partition: Partition) -> dict[str, Any]:
@@ -255,47 +271,3 @@ def _as_shown(
         for column, value in values.items()
     }
     return {c: tuple(texts.get((c, value), value) for value in where[c]) for c in where}
-
-
-def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
-    """The entry of an output: partition of what it replaces, metrics from its footer."""
-    import pyarrow.parquet as pq  # noqa: PLC0415 - of PyIceberg
-    from pyiceberg.io.pyarrow import (  # noqa: PLC0415
-        compute_statistics_plan,
-        data_file_statistics_from_parquet_metadata,
-        parquet_path_to_id_mapping,
-        pyarrow_to_schema,
-    )
-    from pyiceberg.manifest import DataFile  # noqa: PLC0415
-
-    source = table.io.new_input(path)
-    with source.open() as stream:
-        footer = pq.read_metadata(stream)
-    # The file's own names and ids: columns may have been renamed or dropped since.
-    schema = pyarrow_to_schema(
-        footer.schema.to_arrow_schema(), table.name_mapping(), downcast_ns_timestamp_to_us=True
-    )
-    metrics = data_file_statistics_from_parquet_metadata(
-        parquet_metadata=footer,
-        stats_columns=compute_statistics_plan(schema, table.properties),
-        parquet_column_mapping=parquet_path_to_id_mapping(schema),
-    )
-    made = DataFile.from_args(
-        content=like.content,
-        file_path=path,
-        file_format=like.file_format,
-        partition=like.partition,
-        file_size_in_bytes=len(source),
-        sort_order_id=_sort_order_id(table, footer.metadata or {}, schema),
-        equality_ids=None,
-        key_metadata=None,
-        **metrics.to_serialized_dict(),
-    )
-    made.spec_id = like.spec_id
-    return made
-
-
-def _sort_order_id(table: IcebergTable, metadata: dict[bytes, bytes], schema: Schema) -> int | None:
-    """The table's sort order, if the output has it: of the same columns by their ids."""
-    made = metadata.get(b"plait.sort_order", b"").decode()
-    return table.sort_order().order_id if made and made == _order(table, schema) else None

@@ -2,7 +2,7 @@
 
 manifest of the snapshot before ─┬─ has no file that goes ──▶ stays as it is
                                  └─ has some ──▶ written again; in it they are marked as deleted
-added files ──▶ one manifest for each partition spec
+added files ──▶ one manifest for each partition spec, of data files and of delete files
 
 Invariants: files that stay keep their sequence numbers. Added files have the one that is given, so
 that deletes by value that are newer than it apply to them.
@@ -48,12 +48,14 @@ class Replacement:
 
     Attributes:
         added: New data files, of any partition specs of the table.
+        deletes: New delete files. They are as new as the snapshot.
         removed: Data files and delete files that do not count any more.
         sequence: The data sequence number of the new files: that of the snapshot that was read.
         properties: What the summary of the snapshot says besides.
     """
 
     added: tuple[DataFile, ...]
+    deletes: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
     sequence: int
     properties: dict[str, str]
@@ -110,14 +112,25 @@ class _ReplaceFiles(_SnapshotProducer["_ReplaceFiles"]):
         return writer.to_manifest_file()
 
     def _added(self) -> list[ManifestFile]:
+        sequence = self._replacement.sequence if self._is_versioned else None
+        return [
+            *self._manifests_of(self._replacement.added, ManifestContent.DATA, sequence),
+            # Their sequence number is that of the snapshot, which is not known yet.
+            *self._manifests_of(self._replacement.deletes, ManifestContent.DELETES, None),
+        ]
+
+    def _manifests_of(
+        self, files: Iterable[DataFile], content: ManifestContent, sequence: int | None
+    ) -> list[ManifestFile]:
+        """Manifests of new files, one for each partition specification."""
         by_spec: dict[int, list[DataFile]] = defaultdict(list)
-        for file in self._replacement.added:
+        for file in files:
             by_spec[file.spec_id].append(file)
         manifests = []
-        for spec_id, files in by_spec.items():
-            with self._writer(spec_id, ManifestContent.DATA) as writer:
-                for file in files:
-                    writer.add_entry(self._entry(file))
+        for spec_id, of_spec in by_spec.items():
+            with self._writer(spec_id, content) as writer:
+                for file in of_spec:
+                    writer.add_entry(self._entry(file, sequence))
             manifests.append(writer.to_manifest_file())
         return manifests
 
@@ -139,19 +152,20 @@ class _ReplaceFiles(_SnapshotProducer["_ReplaceFiles"]):
                 return schema
         return self.schema()
 
-    def _entry(self, file: DataFile) -> ManifestEntry:
+    def _entry(self, file: DataFile, sequence: int | None) -> ManifestEntry:
         return ManifestEntry.from_args(
             status=ManifestEntryStatus.ADDED,
             snapshot_id=self._snapshot_id,
-            sequence_number=self._replacement.sequence if self._is_versioned else None,
+            sequence_number=sequence,
             file_sequence_number=None,
             data_file=file,
         )
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         metrics = UpdateMetrics()
-        files = (*self._replacement.added, *self._replacement.removed)
-        for file in self._replacement.added:
+        new = (*self._replacement.added, *self._replacement.deletes)
+        files = (*new, *self._replacement.removed)
+        for file in new:
             metrics.add_file(file)
         for file in self._replacement.removed:
             metrics.remove_file(file)

@@ -39,9 +39,9 @@ from plait.sizes import Size
 __all__ = [
     "CHOICES",
     "CompactOptions",
-    "DeltaOptions",
     "FolderOptions",
     "Limits",
+    "LogOptions",
     "TableOptions",
     "Where",
     "takes",
@@ -133,7 +133,7 @@ class CompactOptions:
             them are found and left alone before anything is merged. To `"sort"` and to `"skip"`
             reads all keys of files that do not tell their keys, as those of Plait do.
         verify: See `merge`.
-        row_map: Delta: whether row maps of outputs stay, for `trace`. A compaction of a Delta table
+        row_map: Delta and Iceberg: whether row maps of outputs stay, for `trace`. A compaction
             writes them in any case, and removes them after the commit. Groups with files that are
             not sorted have none.
         memory_limit: Memory for buffers of a merge, such as `"4G"`; 512 MB by default. On Spark it
@@ -255,8 +255,7 @@ class CompactOptions:
         Raises:
             InvalidArgument: One of them differs from its default; names it.
         """
-        of_folders = _OF_FOLDERS if kind != "folder" else ()
-        other = (*of_folders, *(_OF_DELTA if kind != "delta" else ()))
+        other = _OF_LOGS if kind == "folder" else _OF_FOLDERS
         for option in fields(self):
             if option.name in other and getattr(self, option.name) != option.default:
                 raise InvalidArgument.of(
@@ -268,7 +267,7 @@ class CompactOptions:
 # Values of partitions, of which folders have the text.
 _TEXTS = (str, int, dt.date)
 _OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
-_OF_DELTA = ("row_map",)
+_OF_LOGS = ("row_map",)
 _OF_MERGE = (
     *("sort_by", "target_file_size", "compression", "encoding", "on_duplicate", "version_by"),
     *("delete_where", "drop_where", "storage_options"),
@@ -300,13 +299,13 @@ class TableOptions(TypedDict, total=False):
     yes: bool
 
 
-class DeltaOptions(TableOptions, total=False):
-    """Types of the keywords that Delta tables have."""
+class LogOptions(TableOptions, total=False):
+    """Types of the keywords that Delta and Iceberg tables have."""
 
     row_map: bool
 
 
-class FolderOptions(DeltaOptions, total=False):
+class FolderOptions(LogOptions, total=False):
     """Types of the keywords that folders, or tables in their place, have."""
 
     mature_age: str | float | None

@@ -45,11 +45,20 @@ impl LiveRows<'_> {
     /// The live rows of each of `files`; none says all.
     ///
     /// # Errors
+    /// As [`LiveRows::deleted`].
+    pub(crate) fn of<F: DataFile>(&self, files: &[F]) -> Result<Vec<Option<Vec<Range<u64>>>>> {
+        let deleted = self.deleted(files)?.into_iter().zip(files);
+        Ok(deleted.map(|(rows, file)| Some(rest(&rows?, file.rows()))).collect())
+    }
+
+    /// The deleted rows of each of `files`; none says that nothing deletes any.
+    ///
+    /// # Errors
     /// [`Kind::CorruptSource`] for what deletes rows and cannot be read, or is of another file;
     /// [`Kind::UnsupportedKey`] for values that cannot be compared; [`Kind::SourceNotFound`]
     /// without its file; what reading gives. Names the file of a vector, and the files that a
     /// delete file reaches.
-    pub(crate) fn of<F: DataFile>(&self, files: &[F]) -> Result<Vec<Option<Vec<Range<u64>>>>> {
+    pub(crate) fn deleted<F: DataFile>(&self, files: &[F]) -> Result<Vec<Option<RoaringTreemap>>> {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, file) in files.iter().enumerate() {
             places.entry(file.path()).or_default().push(place);
@@ -70,15 +79,14 @@ impl LiveRows<'_> {
         })?;
         self.read_positions(&touched)?;
         self.read_equality(&touched)?;
-        let mut live = vec![None; files.len()];
+        let mut deleted = vec![None; files.len()];
         for touched in touched {
-            let deleted = touched.deleted.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let rows = rest(&deleted, touched.file.rows());
+            let rows = touched.deleted.into_inner().unwrap_or_else(PoisonError::into_inner);
             for place in touched.places {
-                live[place] = Some(rows.clone());
+                deleted[place] = Some(rows.clone());
             }
         }
-        Ok(live)
+        Ok(deleted)
     }
 
     /// Reads every position delete file once.

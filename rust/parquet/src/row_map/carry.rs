@@ -12,12 +12,13 @@
 //! others, since one of these would have stayed without it.
 //!
 //! # Cost
-//! Two vectors for each source, one for each output, and the maps of outputs that have such rows.
+//! What deletes rows of sources, twice; the maps of outputs that have such rows.
 //!
 //! # Not here
-//! Where vectors are stored (the log of a table).
+//! How a table stores what is deleted of the outputs (its log).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -28,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use super::Fate;
 use super::map_file::whole_path;
 use super::read::RowMap;
-use crate::deleted::{DeletionVector, vector_bytes};
-use crate::runtime::Context;
+use crate::deleted::{DeletionVector, DeletionVectors, LiveRows, vector_bytes};
+use crate::runtime::{Context, ScopedWorkers};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -41,9 +42,22 @@ pub(crate) struct CarryOptions {
     maps: Vec<String>,
     /// Sources of which rows were deleted.
     sources: Vec<SourceDeletes>,
+    /// How deleted rows of outputs are told.
+    told_as: RowsForm,
     /// Read by the border: settings of object stores.
     #[serde(rename = "storage_options")]
     _storage_options: BTreeMap<String, String>,
+}
+
+/// How rows are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RowsForm {
+    /// The magic number and the bitmap of a deletion vector.
+    #[default]
+    Bitmap,
+    /// Numbers of 8 bytes each, little endian, ascending.
+    Numbers,
 }
 
 /// A source before the merge and now.
@@ -72,8 +86,8 @@ struct OutputDeletes {
     map: String,
     /// How many.
     rows: u64,
-    /// The magic number and the bitmap, in base 64.
-    bitmap: String,
+    /// Which, as was asked for, in base 64.
+    told: String,
 }
 
 /// Carries deletes from the sources of a merge to its outputs.
@@ -87,17 +101,16 @@ pub(crate) fn carry_in(
 ) -> Result<CarriedDeletes> {
     let not = |why: String| Ok(CarriedDeletes { why: Some(why), outputs: Vec::new() });
     let mut deleted: BTreeMap<String, RoaringTreemap> = BTreeMap::new();
-    for source in &options.sources {
-        let file = Source::open(SourceId(0), stores.open(&source.path)?)?;
-        let read = |vector: &Option<DeletionVector>| match vector {
-            Some(vector) => vector.vector_rows(file.rows(), stores),
-            None => Ok(RoaringTreemap::new()),
-        };
-        let (then, now) = (read(&source.then)?, read(&source.now)?);
+    let paths: Vec<String> = options.sources.iter().map(|source| source.path.clone()).collect();
+    let open = |path: &String| Source::open(SourceId(0), stores.open(path)?).map(Arc::new);
+    let files = paths.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let then = deleted_rows(options, &files, |source| source.then.clone(), stores, context)?;
+    let now = deleted_rows(options, &files, |source| source.now.clone(), stores, context)?;
+    for ((path, then), now) in paths.iter().zip(then).zip(now) {
         if !then.is_subset(&now) {
-            return not(format!("rows of `{}` are deleted no more", source.path));
+            return not(format!("rows of `{path}` are deleted no more"));
         }
-        deleted.insert(whole_path(&source.path, stores)?, now - then);
+        deleted.insert(whole_path(path, stores)?, now - then);
     }
     let mut left: u64 = deleted.values().map(RoaringTreemap::len).sum();
     let mut outputs = Vec::new();
@@ -110,14 +123,34 @@ pub(crate) fn carry_in(
             return not("rows were deleted that others were dropped for".to_owned());
         }
         if !rows.is_empty() {
-            let bitmap = STANDARD.encode(vector_bytes(&rows)?);
-            outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), bitmap });
+            let told = match options.told_as {
+                RowsForm::Bitmap => STANDARD.encode(vector_bytes(&rows)?),
+                RowsForm::Numbers => {
+                    STANDARD.encode(rows.iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
+                }
+            };
+            outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), told });
         }
     }
     match left {
         0 => Ok(CarriedDeletes { why: None, outputs }),
         left => not(format!("no row map tells of {left} deleted rows")),
     }
+}
+
+/// The rows of each source that `of` says are deleted.
+fn deleted_rows(
+    options: &CarryOptions,
+    files: &[Arc<Source>],
+    of: fn(&SourceDeletes) -> Option<DeletionVector>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<RoaringTreemap>> {
+    let vector = |source: &SourceDeletes| Some((source.path.clone(), of(source)?));
+    let vectors: DeletionVectors = options.sources.iter().filter_map(vector).collect();
+    let workers = &ScopedWorkers::of_objects(None, context.budget());
+    let rows = LiveRows { vectors: &vectors, stores, workers, context }.deleted(files)?;
+    Ok(rows.into_iter().map(Option::unwrap_or_default).collect())
 }
 
 /// What is deleted of one output.
