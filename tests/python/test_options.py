@@ -280,6 +280,7 @@ SHARED = {
             **POLICY,
             "where": Effect({"day": "mon"}, groups, tables=days, given=KEYED),
             "compression": Effect("snappy", effects.chunks, given=KEYED),
+            "row_map": Effect(True, maps, given=KEYED),
         },
     ),
     "plait.merge_streams": (
