@@ -16,6 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait import _native
+from plait._native_call import _call
+from plait._planning import checked_options
 from plait.table import compact_iceberg
 from plait.table.iceberg import Iceberg
 
@@ -837,3 +840,13 @@ def test_plans_carry_delete_files(table, deleted):
     for path, vector in said.items():
         assert vector["positions"]["name"] == f"file://{path}"
         assert [name.endswith("-pos.parquet") for name in vector["positions"]["files"]] == [True]
+
+
+def test_deletes_of_a_source_under_another_name_are_an_error(table, deleted):
+    path = next(iter(deletes.data_files(table))).removeprefix("file://")
+    plan = plait.plan(deletes.hinted(table), sort_by="k")
+    (vector, _) = json.loads(plan.to_json())["options"]["deletion_vectors"].values()
+    given = {**checked_options({"sort_by": "k"}), "sources": [path]}
+    other = {path.replace("/data/", "/./data/"): vector}
+    with pytest.raises(plait.InvalidArgument, match="a deletion vector is of no source"):
+        _call(_native.plan, {**given, "deletion_vectors": other}, None, None)

@@ -8,6 +8,7 @@
 //! Which rows are deleted (`deleted`), which order they have (`order`); the bytes (`store`); the
 //! footer (`source`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use plait_core::SourceId;
@@ -42,7 +43,8 @@ pub(crate) fn open_sources(
 /// Opens every source of a merge, with the rows of it that are not deleted.
 ///
 /// # Errors
-/// As [`open_sources`], [`LiveRows::of`].
+/// As [`open_sources`], [`LiveRows::of`]; [`Kind::InvalidArgument`] for a deletion vector of another
+/// file, as it may be that of a source under another name.
 pub(crate) fn open_live(
     patterns: &[String],
     options: &MergeOptions,
@@ -50,6 +52,12 @@ pub(crate) fn open_live(
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
     let files = open_sources(patterns, 0, options.threads, stores, context)?;
+    let paths: BTreeSet<&str> = files.iter().map(|file| file.path()).collect();
+    if let Some(other) = options.deletion_vectors.keys().find(|of| !paths.contains(of.as_str())) {
+        return Err(Error::new(Kind::InvalidArgument, "a deletion vector is of no source")
+            .with_got(format!("`{other}`"))
+            .with_hint("name each source as its deletion vector does"));
+    }
     let workers = readers(&files, options.threads, context);
     live(files, &options.deletion_vectors, &workers, stores, context)
 }

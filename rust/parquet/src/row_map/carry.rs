@@ -146,8 +146,11 @@ fn deleted_rows(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<RoaringTreemap>> {
-    let vector = |source: &SourceDeletes| Some((source.path.clone(), of(source)?));
-    let vectors: DeletionVectors = options.sources.iter().filter_map(vector).collect();
+    // By the path that the file has, however it was spelled.
+    let vector = |(source, file): (&SourceDeletes, &Arc<Source>)| {
+        Some((file.path().to_owned(), of(source)?))
+    };
+    let vectors: DeletionVectors = options.sources.iter().zip(files).filter_map(vector).collect();
     let workers = &ScopedWorkers::of_objects(None, context.budget());
     let rows = LiveRows { vectors: &vectors, stores, workers, context }.deleted(files)?;
     Ok(rows.into_iter().map(Option::unwrap_or_default).collect())
