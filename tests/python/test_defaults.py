@@ -18,7 +18,7 @@ from plait import _native, sizes
 from plait.cli import _options
 from plait.cli._documented import options_of
 from plait.table import CompactOptions
-from plait.table.options import DeltaOptions, FolderOptions, TableOptions
+from plait.table.options import FolderOptions, LogOptions, TableOptions
 
 pytestmark = pytest.mark.local
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
@@ -77,7 +77,8 @@ def compactions() -> list:
 @pytest.mark.parametrize("function", compactions())
 def test_every_call_that_compacts_has_the_same_defaults(function):
     shared = {n: default for n, default in defaults(function).items() if n in DEFAULTS}
-    keywords = {plait.compact: FolderOptions, plait.table.compact_delta: DeltaOptions}
+    of_logs = dict.fromkeys((plait.table.compact_delta, plait.table.compact_iceberg), LogOptions)
+    keywords = {plait.compact: FolderOptions, **of_logs}
     assert shared.keys() == keywords.get(function, TableOptions).__annotations__.keys()
     assert shared == {name: DEFAULTS[name] for name in shared}
     required = len(inspect.signature(function).parameters) - len(defaults(function))
