@@ -160,6 +160,31 @@ def test_delta_and_iceberg_tables_are_compacted(spark, tmp_path):
     catalog.close()
     # The second run had nothing to do.
     assert in_delta.groups == in_iceberg.groups == ()
+    assert not list(tmp_path.rglob(".*.rowmap"))
+
+
+def test_deletes_that_come_while_executors_merge_are_deletes_of_what_they_made(
+    spark, catalog, monkeypatch
+):
+    from plait.table.iceberg import Iceberg
+
+    deletes = load("iceberg_deletes")
+    table = catalog.create_table("db.events", pa.schema([("k", pa.int64())]))
+    for part in range(2):
+        table.append(pa.table({"k": list(range(part, 1000, 2))}))
+    commit, done = Iceberg.commit, []
+
+    def late(self, change):
+        if not done:
+            gone = dict.fromkeys(deletes.data_files(table), (1, 2))
+            done.append(deletes.delete_rows(catalog.load_table("db.events"), gone))
+        return commit(self, change)
+
+    monkeypatch.setattr(Iceberg, "commit", late)
+    report = ps.compact_iceberg(spark, catalog, "db.events", sort_by="k")
+    assert report.lost == 0 and len(report.groups) == 1
+    found = catalog.load_table("db.events").scan().to_arrow()["k"].to_pylist()
+    assert found == [k for k in range(1000) if k not in (2, 3, 4, 5)]
 
 
 # -- many sources ----------------------------------------------------------------------------------
