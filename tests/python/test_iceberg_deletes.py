@@ -842,6 +842,19 @@ def test_plans_carry_delete_files(table, deleted):
         assert [name.endswith("-pos.parquet") for name in vector["positions"]["files"]] == [True]
 
 
+def test_a_row_map_that_cannot_be_removed_fails_no_commit(catalog, table, deleted, monkeypatch):
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    def refuse(io, location):
+        raise PermissionError(location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", refuse)
+    report = compact_iceberg(catalog, NAME, sort_by="k", policy="full", yes=True)
+    monkeypatch.undo()
+    assert len(report.groups) == 1 and others_read(table) == deleted
+    assert len(list(Path(table.location().removeprefix("file://")).rglob(".*.rowmap"))) == 1
+
+
 def test_deletes_of_a_source_under_another_name_are_an_error(table, deleted):
     path = next(iter(deletes.data_files(table))).removeprefix("file://")
     plan = plait.plan(deletes.hinted(table), sort_by="k")

@@ -135,9 +135,10 @@ def new_delete_file(table: IcebergTable, path: str, gone: DeletedRows, like: Dat
 
 
 def remove(table: IcebergTable, paths: Iterable[str]) -> None:
-    """Removes files that do not count, if they are there."""
+    """Removes files that do not count. What cannot be removed is an orphan file of the table."""
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):
+        # The commit is made, or is tried again: neither fails for this.
+        with contextlib.suppress(OSError):
             table.io.delete(path)
 
 
