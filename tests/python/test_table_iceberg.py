@@ -247,11 +247,6 @@ def unknown_transform(metadata):
         spec["fields"] = [field]
 
 
-def several_names(metadata):
-    mapping = [{"field-id": 1, "names": ["k", "old"]}]
-    metadata["properties"]["schema.name-mapping.default"] = json.dumps(mapping)
-
-
 def nested_default(metadata):
     field = {"id": 11, "name": "y", "required": False, "type": "int", "initial-default": 7}
     inner = {"type": "struct", "fields": [field]}
@@ -310,7 +305,7 @@ UNREAD = "has metadata that PyIceberg does not read: got "
         (default, "has a column with a value where files lack it: got `v`"),
         (encrypted, "is encrypted"),
         (unknown_transform, "is partitioned by an unknown transform: got `zorder`"),
-        (several_names, "maps several names to one column"),
+        (of_type("timestamp_ns"), "of a type that format version 2 does not have: got `x` of time"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name_before_any_work(change, said, catalog):

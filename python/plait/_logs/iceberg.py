@@ -53,6 +53,7 @@ def _said(error: Exception) -> str:
 def check_committed(name: str, table: IcebergTable) -> None:
     """Refuses tables that are not read, or take no commit."""
     from pyiceberg.exceptions import ValidationError  # noqa: PLC0415 - an extra
+    from pyiceberg.schema import index_by_id  # noqa: PLC0415
 
     version = table.metadata.format_version
     if version not in _COMMITTED:
@@ -64,6 +65,11 @@ def check_committed(name: str, table: IcebergTable) -> None:
             "compact it with the engine that wrote it; plait.read and plait.merge read it",
         )
     check_table(name, table)
+    for column in index_by_id(table.schema()).values():
+        if column.field_type.minimum_format_version() > version:
+            # Bounds of new files would be in other units.
+            what = f"has a column of a type that format version {version} does not have"
+            raise refused_table(name, what, f"`{column.name}` of {column.field_type}")
     try:
         # What every commit checks, such as the sort order.
         _ = table.transaction().table_metadata
@@ -92,15 +98,15 @@ def check_table(name: str, table: IcebergTable) -> None:
         if column.initial_default is not None:
             what = "has a column with a value where files lack it"
             raise refused_table(name, what, f"`{schema.find_column_name(field_id) or column.name}`")
+
+
+def readable(name: str, table: IcebergTable) -> tuple[IcebergFile, ...]:
+    """The live files, once it is known that all of their rows can be read."""
     mapping = table.name_mapping()
     for mapped in mapping.root if mapping is not None else ():
         if len(mapped.names) > 1:
             what = "maps several names to one column, which files without ids may have"
             raise refused_table(name, what, ", ".join(f"`{n}`" for n in sorted(mapped.names)))
-
-
-def readable(name: str, table: IcebergTable) -> tuple[IcebergFile, ...]:
-    """The live files, once it is known that all of their rows can be read."""
     files = files_of(table).data
     for file in files:
         if file.unread:

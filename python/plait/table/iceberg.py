@@ -7,7 +7,8 @@ newest snapshot ──▶ are all replaced files live? which rows of them were d
 Invariants: a commit is tried on top of the snapshot that was looked at and of no other. Deletes by
 position that came meanwhile become delete files of the new files in the same snapshot; deletes by
 value apply to the new files, too. A delete file that reaches no data file any more goes in the same
-snapshot. Files are merged with files of their partition specification alone.
+snapshot. Files are merged with files of their partition specification alone, and with those that
+give the same columns the same names.
 Cost: the manifests are read again for every attempt.
 Not here: catalogs; whoever calls brings one. The snapshot itself (`iceberg_snapshot`). Entries of
 new files (`iceberg_entries`). Source: the Iceberg table specification.
@@ -23,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 from plait._logs.iceberg import check_committed, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
+from plait.order import sort_text
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.deletes import DeletedRows, Touched, carry
 from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
+from plait.table.iceberg_names import by_names
 from plait.table.survey import (
     Compaction,
     Found,
@@ -81,7 +84,8 @@ class Iceberg:
         if snapshot is None:
             return Found(0, files=0)
         self._sequence = snapshot.sequence_number or 0
-        order = order_of(table) if options["sort_by"] is None else options["sort_by"]
+        given = sort_text(options["sort_by"])
+        order = order_of(table) if given is None else given
         files = files_of(table)
         self._seen = self._live(files)
         self._keeps_maps = compaction.options.row_map
@@ -105,9 +109,14 @@ class Iceberg:
             found = every[partition]
             unread = {file.path: f"the file {file.unread}" for file in found if file.unread}
             compaction.left.update(unread)
-            members = tuple(self._file(file) for file in found)
             name = partition_name(named[partition])
-            scopes.append(Scope(name, members[0].path.rpartition("/")[0], members))
+            for alike in by_names(table, found, order):
+                if alike.why:
+                    compaction.left.update({file.path: alike.why for file in alike.files})
+                members = tuple(self._file(file) for file in alike.files)
+                out = members[0].path.rpartition("/")[0]
+                sort_by = alike.sort_by if alike.sort_by != order else None
+                scopes.append(Scope(name, out, members, sort_by))
         groups = groups_of_all(scopes, compaction, merge)
         return Found.of_scopes(snapshot.snapshot_id, scopes, groups, compaction)
 

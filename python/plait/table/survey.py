@@ -26,11 +26,13 @@ from plait.errors import (
     CorruptSource,
     InvalidArgument,
     PlaitError,
+    SchemaConflict,
     UnknownColumn,
     UnsortedSource,
     UnsupportedKey,
     _by_file,
 )
+from plait.table.odd import odd_ones
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
@@ -152,11 +154,13 @@ class Scope:
         name: The partition, such as `day=1`; `""` without one.
         out: The folder that their outputs go to.
         files: The files.
+        sort_by: Their order, if it is not said of them as it is of others.
     """
 
     name: str
     out: str
     files: tuple[TableFile, ...]
+    sort_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -327,12 +331,17 @@ def groups_of_all(
         PlaitError: Anything that planning a merge of the files raises of more than one file.
     """
     shared = [scope for scope in scopes if compaction.is_worth_a_look(scope.files)]
-    known = compaction.prefetch([file.path for scope in shared for file in scope.files], merge)
+    told_alike = [scope for scope in shared if scope.sort_by is None]
+    known = compaction.prefetch([file.path for scope in told_alike for file in scope.files], merge)
     groups: list[Group] = []
     misfits: list[PlaitError] = []
     for scope in shared:
         try:
-            groups += _groups_of(scope, compaction, merge, known)
+            if scope.sort_by is None:
+                groups += _groups_of(scope, compaction, merge, known)
+            else:
+                told = {**merge, "sort_by": scope.sort_by}
+                groups += _groups_of(scope, compaction, told, None)
         except (UnknownColumn, UnsupportedKey) as error:  # noqa: PERF203 - a plan takes longer
             # The sort column is in no file of the partition.
             misfits.append(error)
@@ -465,6 +474,11 @@ def _seen(
             seen = look(paths, {**merge, "unsorted": unsorted}, compaction.sorted, known, watching)
         except OF_A_FILE as error:
             left.update(left_alone(error, paths))
+        except SchemaConflict as error:
+            # A file that stays between others keeps rows of one key from being told apart by age.
+            if compaction.options.on_duplicate != "keep_all":
+                raise
+            left.update(odd_ones(error, paths, merge["storage_options"]))
         else:
             compaction.sorted.update(file.path for file in seen.files if file.is_sorted)
             return files, seen, None
