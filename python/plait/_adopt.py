@@ -17,10 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plait import _native
-from plait._checks import Path, StorageOptions, _flag, _path
+from plait._checks import OnDuplicate, Path, StorageOptions, _flag, _path
 from plait._logs.columns import WAS, values_of_folders
 from plait._logs.delta import DeltaLog, Snapshot
-from plait._read import OnDuplicate
 from plait._scan import scan
 from plait._table_properties import properties_of, uuid
 from plait._table_reports import AdoptReport

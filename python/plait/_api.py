@@ -10,12 +10,15 @@ from typing import Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import (
+    Aggregates,
     BloomFilters,
+    OnDuplicate,
     Path,
     Paths,
     Statistics,
     StorageOptions,
     ValueSets,
+    VersionBy,
     _flag,
     _path,
     _paths,
@@ -59,8 +62,10 @@ def merge(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
-    version_by: str | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
     drop_where: str | None = None,
@@ -140,15 +145,28 @@ def merge(
             drop it, keep the first, or refuse. Entries that are known to describe one file are
             dropped or computed anew, whatever is asked for.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order, the
-            last, or an error if there are several; all by default, but of a table as it says. The
-            first is that of the first source. `"keep_last"` makes the sources runs of upserts,
-            oldest first.
+            last, an error if there are several, or one row that is made of all. All by default, but
+            of a table as it says. The first is that of the first source. `"keep_last"` makes the
+            sources runs of upserts, oldest first. `"update"` gives each column its last value that
+            is not null: the sources are runs of partial updates. `"aggregate"` gives each column
+            what its function in `aggregate` makes of all values.
         version_by: With `"keep_last"` or `"keep_first"`, the row with the greatest value of this
             column stays. Of equal values, the last or the first row stays; null is the least value.
+            With `"update"`, a mapping from version columns to columns: `{"at": ["x", "y"]}` gives
+            `at`, `x` and `y` the values of the row with the greatest `at`, null or not. Of equal
+            values, the last row counts.
+        replace_columns: With `"update"`, columns that take the value of the last row even if it is
+            null.
+        aggregate: With `"aggregate"`, the functions of columns, such as `{"n": "sum"}`: `sum`,
+            `product`, `min`, `max`, `first`, `last`, `first_non_null`, `last_non_null`, `bool_and`
+            or `bool_or`. Other columns take the value of the last row. Only `first` and `last` give
+            nulls if there are values. A sum or product that does not fit the column is an error.
         delete_where: A boolean column that marks tombstones. If it is true in the row that stays,
-            the key is deleted and that row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
+            the key is deleted and that row is dropped, too. With `"update"` and `"aggregate"`, a
+            tombstone deletes the rows of its key before it. Needs a rule by which one row stays.
         keep_tombstones: Keep tombstones in the output. Required while older files are missing from
-            the merge; otherwise the rows that the tombstones delete reappear.
+            the merge; otherwise the rows that the tombstones delete reappear. With `"update"` and
+            `"aggregate"`, rows behind a tombstone become one row behind it.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
             of the column. They may count from now, when the call is made: `"ts < now() - 7d"`, in

@@ -10,7 +10,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 from plait._now import at_moment
 from plait.errors import InvalidArgument
@@ -25,6 +25,24 @@ StorageOptions = Mapping[str, str] | object
 # Columns that get bloom filters, and how they are made.
 BloomFilters = Iterable[str] | Mapping[str, bool | Mapping[str, float | None]]
 ValueSets = Iterable[str] | Mapping[str, bool | Mapping[str, int | None]]
+# What becomes of several rows with one key.
+OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error", "update", "aggregate"]
+# One column for whole rows, or version columns and the columns that go by each.
+VersionBy = str | Mapping[str, str | Iterable[str]]
+# What makes one value of several.
+Aggregate = Literal[
+    "sum",
+    "product",
+    "min",
+    "max",
+    "first",
+    "last",
+    "first_non_null",
+    "last_non_null",
+    "bool_and",
+    "bool_or",
+]
+Aggregates = Mapping[str, Aggregate]
 # Of what bounds are written, for all columns or by column.
 Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "chunk", "page"]]
 
@@ -36,7 +54,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "missing": ("null", "error"),
     "missing_keys": ("error", "null"),
     "metadata_conflicts": ("first", "drop", "error"),
-    "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
+    "on_duplicate": get_args(OnDuplicate),
     "unsorted": ("error", "sort", "skip"),
     "partition_columns": ("drop", "keep"),
     "verify_order": ("bounds", "full"),
@@ -47,6 +65,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "maintain": ("none", "auto"),
 }
 _LEVELS = ("none", "chunk", "page")
+_AGGREGATES = get_args(Aggregate)
 
 
 def _path(path: object, name: str) -> str:
@@ -190,6 +209,40 @@ def _statistics(value: object) -> dict[str, str]:
     return {} if levels == {"*": "page"} else levels
 
 
+def _version_by(value: object, name: str) -> str | dict[str, list[str]] | None:
+    if value is None or isinstance(value, str):
+        return value
+    hint = 'give a name, or {"version": ["a", "b"]} with on_duplicate="update"'
+    if not isinstance(value, Mapping):
+        what = f"`{name}` does not name a column, or columns by version"
+        raise InvalidArgument.of(what, got=f"`{value!r}`", hint=hint)
+    versions: dict[str, list[str]] = {}
+    for version, columns in value.items():
+        if not isinstance(version, str):
+            what = f"`{name}` does not name version columns"
+            raise InvalidArgument.of(what, got=f"`{version!r}`", hint=hint)
+        versions[version] = _names(columns, name)
+    return versions
+
+
+def _aggregates(value: object, name: str) -> dict[str, Aggregate]:
+    functions: dict[str, Aggregate] = _mapping(value, name)
+    for column, function in functions.items():
+        if not isinstance(column, str):
+            raise InvalidArgument.of(
+                f"`{name}` does not name columns",
+                got=f"`{column!r}`",
+                hint='give {"column": "sum"}',
+            )
+        if function not in _AGGREGATES:
+            raise InvalidArgument.of(
+                f"`{name}` has no such function",
+                got=f"`{function!r}` of column `{column}`",
+                hint=f"give one of: {', '.join(map(repr, _AGGREGATES))}",
+            )
+    return functions
+
+
 def _size(value: Size | None, name: str) -> int | None:
     return None if value is None else parse_size(value, name)
 
@@ -289,7 +342,9 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "missing_keys": _choice,
     "metadata_conflicts": _choice,
     "on_duplicate": _choice,
-    "version_by": _text,
+    "version_by": _version_by,
+    "replace_columns": _names,
+    "aggregate": _aggregates,
     "delete_where": _text,
     "keep_tombstones": _flag,
     "drop_where": lambda value, name: at_moment(_text(value, name)),

@@ -13,12 +13,15 @@ from typing import Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import (
+    Aggregates,
     BloomFilters,
+    OnDuplicate,
     Path,
     Paths,
     Statistics,
     StorageOptions,
     ValueSets,
+    VersionBy,
     merge_options,
 )
 from plait._logs.columns import LogColumns
@@ -87,8 +90,10 @@ def plan(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
-    version_by: str | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
     drop_where: str | None = None,
@@ -142,6 +147,8 @@ def plan(
         metadata_conflicts: See `merge`.
         on_duplicate: See `merge`.
         version_by: See `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         delete_where: See `merge`.
         keep_tombstones: See `merge`.
         drop_where: See `merge`.

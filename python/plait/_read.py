@@ -14,7 +14,22 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names, _paths, _size
+from plait._checks import (
+    Aggregates,
+    OnDuplicate,
+    Paths,
+    StorageOptions,
+    VersionBy,
+    _aggregates,
+    _choice,
+    _count,
+    _flag,
+    _names,
+    _paths,
+    _size,
+    _text,
+    _version_by,
+)
 from plait._logs.columns import LogColumns
 from plait._logs.pruning import Asked, complete
 from plait._native import Batch, Schema, Stream
@@ -32,8 +47,6 @@ from plait.sizes import Size
 if TYPE_CHECKING:
     import polars as pl
     from typing_extensions import CapsuleType
-
-OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 
 
 @dataclass(frozen=True)
@@ -360,8 +373,10 @@ def _of_rows(given: Mapping[str, Any]) -> dict[str, Any]:
         "where": where_text(said["where"], now),
         "limit": _count(said["limit"], "limit"),
         "reverse": _flag(said["reverse"], "reverse"),
-        "version_by": said["version_by"],
-        "delete_where": said["delete_where"],
+        "version_by": _version_by(said["version_by"], "version_by"),
+        "replace_columns": _names(said["replace_columns"], "replace_columns"),
+        "aggregate": _aggregates(said["aggregate"], "aggregate"),
+        "delete_where": _text(said["delete_where"], "delete_where"),
         "drop_where": at_moment(said["drop_where"], now),
         "missing_keys": _choice(said["missing_keys"], "missing_keys"),
         "batch_rows": _count(said["batch_rows"], "batch_rows"),
@@ -391,7 +406,9 @@ def read(
     limit: SupportsIndex | None = None,
     reverse: bool = False,
     on_duplicate: OnDuplicate | None = None,
-    version_by: str | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     drop_where: str | None = None,
     missing_keys: Literal["error", "null"] = "error",
@@ -430,8 +447,12 @@ def read(
         on_duplicate: Which of several rows with one key stay, as in `merge`; conditions of `where`
             on other columns are tested on the rows that stay.
         version_by: The row with the greatest value of this column stays; of equal ones the last
-            with `"keep_last"`, the first with `"keep_first"`.
+            with `"keep_last"`, the first with `"keep_first"`. With `"update"`, version columns and
+            the columns that go by each, see `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         delete_where: A boolean column: where it is true in the row that stays, the key is deleted.
+            With `"update"` and `"aggregate"`, where it is true, rows of the key before are deleted.
         drop_where: Rows to drop, as a comparison of a key column with a value.
         missing_keys: Whether files without a sort column are refused, or their keys are null.
         batch_rows: Rows of every batch but the last; fewer where rows are so wide that a batch
@@ -476,6 +497,8 @@ def read(
             "sort_by": sort_by,
             "on_duplicate": None if on_duplicate == "keep_all" else on_duplicate,
             "version_by": version_by,
+            "replace_columns": options["replace_columns"] or None,
+            "aggregate": options["aggregate"] or None,
             "delete_where": delete_where,
             "drop_where": drop_where,
             "missing_keys": None if missing_keys == "error" else missing_keys,

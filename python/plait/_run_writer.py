@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import (
+    Aggregates,
     BloomFilters,
+    OnDuplicate,
     Path,
     Statistics,
     StorageOptions,
     ValueSets,
+    VersionBy,
     _path,
     _validate,
     writer_options,
@@ -72,6 +75,8 @@ class RunWriter:
         on_duplicate: Which of several rows with one key stay, within a flush; the last is the one
             that was written last.
         version_by: See `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         delete_where: See `merge`.
         keep_tombstones: See `merge`.
         drop_where: See `merge`.
@@ -122,8 +127,10 @@ class RunWriter:
         bloom_filters: BloomFilters = (),
         value_sets: ValueSets = (),
         statistics: Statistics = "page",
-        on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
-        version_by: str | None = None,
+        on_duplicate: OnDuplicate = "keep_all",
+        version_by: VersionBy | None = None,
+        replace_columns: Iterable[str] = (),
+        aggregate: Aggregates | None = None,
         delete_where: str | None = None,
         keep_tombstones: bool = False,
         drop_where: str | None = None,

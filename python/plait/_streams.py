@@ -8,7 +8,21 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol, SupportsIndex, cast
 
 from plait import _native
-from plait._checks import StorageOptions, _choice, _count, _flag, _path, _validate
+from plait._checks import (
+    Aggregates,
+    OnDuplicate,
+    StorageOptions,
+    VersionBy,
+    _aggregates,
+    _choice,
+    _count,
+    _flag,
+    _names,
+    _path,
+    _text,
+    _validate,
+    _version_by,
+)
 from plait._native_call import _reach
 from plait._now import at_moment
 from plait._observe import watch
@@ -43,8 +57,10 @@ def merge_streams(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
-    version_by: str | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
     drop_where: str | None = None,
@@ -78,12 +94,18 @@ def merge_streams(
         metadata_conflicts: What to do with a metadata entry that is not the same in every source:
             drop it, keep the first, or refuse.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
-            of the first source), the last, or an error if there are several. But for `"keep_all"`,
-            a row is returned once the next key is seen, so at most one batch more is in memory.
-        version_by: With `"keep_last"`, the row with the greatest value of this column stays; of
-            equal values the last. Nulls are least.
+            of the first source), the last, an error if there are several, or one row that is made
+            of all, as in `merge`. But for `"keep_all"`, a row is returned once the next key is
+            seen, so at most one batch more is in memory. With `"update"` and `"aggregate"`, all
+            batches with rows of a key are in memory.
+        version_by: With `"keep_last"` or `"keep_first"`, the row with the greatest value of this
+            column stays; nulls are least. With `"update"`, version columns and the columns that go
+            by each, see `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         delete_where: A boolean column: where it is true and the row stays of its key, the key is
-            deleted, that is, the row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
+            deleted, that is, the row is dropped, too. With `"update"` and `"aggregate"`, a
+            tombstone deletes the rows of its key before it. Needs a rule by which one row stays.
         keep_tombstones: Keep such rows, for a later merge with older data.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
@@ -149,8 +171,10 @@ def merge_streams(
         "missing_keys": _choice(missing_keys, "missing_keys"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
         "on_duplicate": _choice(on_duplicate, "on_duplicate"),
-        "version_by": version_by,
-        "delete_where": delete_where,
+        "version_by": _version_by(version_by, "version_by"),
+        "replace_columns": _names(replace_columns, "replace_columns"),
+        "aggregate": _aggregates(aggregate, "aggregate"),
+        "delete_where": _text(delete_where, "delete_where"),
         "keep_tombstones": _flag(keep_tombstones, "keep_tombstones"),
         "drop_where": at_moment(drop_where),
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),

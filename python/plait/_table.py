@@ -19,13 +19,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import Path, StorageOptions, _choice, _count, _flag, _names, _time_span
+from plait._checks import (
+    OnDuplicate,
+    Path,
+    StorageOptions,
+    _choice,
+    _count,
+    _flag,
+    _names,
+    _time_span,
+)
 from plait._logs.columns import LogColumns
 from plait._logs.delta import ORDER
 from plait._logs.pruning import Asked, Left, complete
 from plait._native import Stream
 from plait._native_call import OnProgress
-from plait._read import OnDuplicate, SortedRead, read_live
+from plait._read import SortedRead, read_live
 from plait._table_append import app_of, append, nothing
 from plait._table_delete import Deleting, check_condition, delete_once, suffices
 from plait._table_handle import TableHandle
@@ -73,7 +82,8 @@ class Table(TableHandle):
         partition_by: Columns of the folders that files lie in, outermost first, such as `["day"]`.
             They come first in the order, so rows with one key are rows of one partition.
         on_duplicate: Which of several rows with one key stays: see `merge`. Rows of a later commit
-            are newer. `"keep_all"` by default.
+            are newer. `"keep_all"` by default. `"update"` makes each batch one of partial updates.
+            `"aggregate"` is refused: a table does not keep the functions of its columns.
         retention: For how long replaced files stay, such as `"7d"`; seven days by default.
         maintain: `"auto"` compacts after an append, where the policy of `compact` selects files
             that have at most sixteen times the bytes of the append, or 64 MB if that is more.

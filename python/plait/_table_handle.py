@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from typing import Literal, SupportsIndex
 from urllib.parse import unquote
 
-from plait._checks import Path, StorageOptions, _count, _names, _path
+from plait._checks import OnDuplicate, Path, StorageOptions, _count, _names, _path
 from plait._logs.columns import Expected, LogColumns, columns_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Intent, LiveFile, Snapshot
-from plait._read import OnDuplicate
 from plait._table_new import lost_rows, open_folder
 from plait._table_properties import OPTIONS, RETENTION, is_same_order, properties_of
 from plait._table_reports import DataFile, Version

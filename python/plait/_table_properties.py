@@ -38,7 +38,17 @@ OPTIONS = {ORDER: "sort_by", DUPLICATES: "on_duplicate", RETENTION: "retention"}
 def properties_of(
     sort_by: SortBy | None, on_duplicate: str | None, retention: str | float | None
 ) -> dict[str, str]:
-    """The properties that a table has of the options that are given."""
+    """The properties that a table has of the options that are given.
+
+    Raises:
+        InvalidArgument: An option is invalid, or is a rule whose functions no property has.
+    """
+    if on_duplicate == "aggregate":
+        raise InvalidArgument.of(
+            "a table does not keep the functions of its columns",
+            got='on_duplicate="aggregate"',
+            hint="keep all rows, and give on_duplicate and aggregate to plait.read",
+        )
     made: dict[str, str | None] = {}
     if sort_by is not None:
         made[ORDER] = sort_text(sort_by)

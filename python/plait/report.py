@@ -230,6 +230,8 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
+        values_merged: Values of rows with one key that are not those of the last of these rows:
+            taken from another one, or made of several.
         passes: 2 if `memory_limit` did not allow all sources, or sorted runs, at once; otherwise 1.
         sort: What was sorted or left out, with `unsorted="sort"` or `"skip"`.
         assumed_sorted: Whether the order of the sources was not checked.
@@ -249,6 +251,7 @@ class MergeReport(_PrintedReport):
     time: Times
     memory: Memory
     metrics: Metrics = field(default_factory=Metrics)
+    values_merged: int = 0
     passes: int = 1
     sort: SortReport | None = None
     assumed_sorted: bool = False
@@ -312,6 +315,7 @@ class MergeReport(_PrintedReport):
                 for reason, rows in self.rows_dropped.items()
                 if rows
             ),
+            *([("merged by key", counted(self.values_merged, "value"))] * (self.values_merged > 0)),
             ("overlap", f"{_regions(self.overlap.regions)}, {self.overlap.depth_max:,} deep"),
             (
                 "time",

@@ -53,6 +53,27 @@ register_all(
 )
 
 
+def patched(folder: Path, rule: str) -> Callable[..., Any]:
+    files = effects.written(effects.patches(), folder / "patches")
+
+    def call(**options: Any) -> Any:
+        read = plait.read(files, sort_by="k", on_duplicate=rule, **options)
+        return pa.table(read).to_pylist()
+
+    return call
+
+
+@case("plait.read.replace_columns")
+def _(folder: Path) -> tuple[Any, Any]:
+    return either(patched(folder, "update"), replace_columns=["v"])
+
+
+@case("plait.read.aggregate")
+def _(folder: Path) -> tuple[Any, Any]:
+    call = patched(folder, "aggregate")
+    return call(aggregate={"v": "max"}), call(aggregate={"v": "sum"})
+
+
 def traced(folder: Path) -> Callable[..., Any]:
     files = stored(folder)
     plait.merge(files, folder / "merged.parquet", sort_by="k", row_map=True)

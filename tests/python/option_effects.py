@@ -149,6 +149,14 @@ def ties() -> list[pa.Table]:
     ]
 
 
+def patches() -> list[pa.Table]:
+    """Two rows, and values that replace some of theirs."""
+    return [
+        pa.table({"k": [1, 2], "v": [9, 8], "w": [1, 2]}),
+        pa.table({"k": [1, 2], "v": [None, 3], "w": [7, None]}),
+    ]
+
+
 def pairs() -> list[pa.Table]:
     """Runs of two key columns."""
     return [
@@ -334,6 +342,8 @@ WHOLE = {**KEYED, "row_group_rows": 20_000}
 PLAIN = {"use_dictionary": False}
 VALUES = {**KEYED, "copy_tiers": (), "dictionary": False}
 UPSERT = {"sort_by": "k", "on_duplicate": "keep_last"}
+UPDATE = {"sort_by": "k", "on_duplicate": "update"}
+AGGREGATE = {"sort_by": "k", "on_duplicate": "aggregate"}
 
 SCENARIOS: dict[str, Effect] = {
     "sort_by": Effect("k", outcome),
@@ -363,6 +373,8 @@ SCENARIOS: dict[str, Effect] = {
     "metadata_conflicts": Effect("error", outcome, tables=entries, given=KEYED),
     "on_duplicate": Effect("keep_last", rows, tables=ties, given=KEYED),
     "version_by": Effect("v", rows, tables=ties, given=UPSERT),
+    "replace_columns": Effect("v", rows, tables=patches, given=UPDATE),
+    "aggregate": Effect({"v": "sum"}, rows, instead={"v": "max"}, tables=patches, given=AGGREGATE),
     "delete_where": Effect("gone", rows, tables=ties, given=UPSERT),
     "keep_tombstones": Effect(True, rows, tables=ties, given={**UPSERT, "delete_where": "gone"}),
     "drop_where": Effect("k < 10", rows, given=KEYED),

@@ -16,7 +16,7 @@ from plait.cli._completion import SHELLS
 from plait.cli._options import parser
 
 COMMANDS = parser().commands.choices
-CHOICES = ["keep_all", "keep_first", "keep_last", "error"]
+CHOICES = ["keep_all", "keep_first", "keep_last", "error", "update", "aggregate"]
 # The line up to the cursor, and all that may follow; files are those of the folder.
 CASES = [
     ("plait me", ["merge"]),

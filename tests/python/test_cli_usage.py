@@ -47,7 +47,7 @@ def shell(tmp_path, environment):
 
 
 SIZES = "give bytes, or a number and a unit: 256MB, 4G, 1.5GB (decimal), 512 MiB (binary)"
-CHOICES = "give one of: keep_all, keep_first, keep_last, error"
+CHOICES = "give one of: keep_all, keep_first, keep_last, error, update, aggregate"
 MORE = "see `plait merge --help`"
 OUT = f"`--out`: folder, made if absent, or one path that ends in .parquet; {MORE}"
 OTHERS = "the output folder has other Parquet files, readers would see their rows too: file `full/x.parquet`"

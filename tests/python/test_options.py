@@ -210,7 +210,8 @@ SHARED = {
                     *("partition_by", "partition_columns"),
                     *("page_rows", "align_row_groups", "compression", "dictionary"),
                     *("data_page_version", "bloom_filters", "value_sets", "statistics"),
-                    *("on_duplicate", "version_by", "delete_where", "keep_tombstones"),
+                    *("on_duplicate", "version_by", "replace_columns", "aggregate"),
+                    *("delete_where", "keep_tombstones"),
                     *("drop_where", "sha256", "threads", "memory_limit", "storage_options"),
                 )
             },
@@ -245,7 +246,7 @@ SHARED = {
                 name: SCENARIOS[name]
                 for name in (
                     *("compression", "encoding", "on_duplicate", "version_by"),
-                    *("delete_where", "drop_where"),
+                    *("replace_columns", "aggregate", "delete_where", "drop_where"),
                     *("threads", "memory_limit"),
                 )
             },
@@ -296,6 +297,8 @@ SHARED = {
                         "metadata_conflicts",
                         "on_duplicate",
                         "version_by",
+                        "replace_columns",
+                        "aggregate",
                     ),
                     *("delete_where", "keep_tombstones", "drop_where", "assume_sorted", "threads"),
                     "storage_options",

@@ -189,7 +189,7 @@ def scenarios(*options: str) -> dict[str, Effect]:
     return {option: SCENARIOS[option] for option in options}
 
 
-DUPLICATES = scenarios("on_duplicate", "version_by", "delete_where")
+DUPLICATES = scenarios("on_duplicate", "version_by", "replace_columns", "aggregate", "delete_where")
 WRITTEN = {
     "sort_by": Effect("k", effects.outcome),
     "compression": Effect("snappy", effects.chunks, given=KEYED),

@@ -287,6 +287,33 @@ def test_deletions_and_versions_are_those_of_merge(tmp_path):
     assert found == [(1, "a"), (3, "c"), (4, "D")]
 
 
+def test_rules_of_columns_are_texts(tmp_path):
+    base = {"k": [1, 2], "n": [5, 5], "v": [2, 2], "w": ["a", "b"]}
+    change = {"k": [1, 2], "n": [4, None], "v": [1, 3], "w": [None, "B"]}
+    for i, columns in enumerate((base, change)):
+        pq.write_table(pa.table(columns), tmp_path / f"{i}.parquet")
+    options = {"path": tmp_path, "sort_by": "k"}
+
+    def found(**rules):
+        return [(row["n"], row["v"], row["w"]) for row in flat(read({**options, **rules}))]
+
+    assert found(on_duplicate="update") == [(4, 1, "a"), (5, 3, "B")]
+    replaced = {"on_duplicate": "update", "replace_columns": "w, n"}
+    assert found(**replaced) == [(4, 1, None), (None, 3, "B")]
+    by_version = {"on_duplicate": "update", "version_by": '{"v": ["n"]}'}
+    assert found(**by_version) == [(5, 2, "a"), (None, 3, "B")]
+    sums = {"on_duplicate": "aggregate", "aggregate": '{"n": "sum", "v": "max"}'}
+    assert found(**sums) == [(9, 2, None), (5, 3, "B")]
+    for wrong, said in (
+        ({"aggregate": '{"n": sum}'}, "not a JSON object"),
+        ({"aggregate": "sum"}, "not a mapping"),
+        ({"aggregate": '{"n": "median"}'}, "no such function"),
+        ({"version_by": '{"v": 3}'}, "does not name columns"),
+    ):
+        with pytest.raises(plait.InvalidArgument, match=said):
+            found(on_duplicate="aggregate", **wrong)
+
+
 def test_files_that_drift_have_one_schema_in_every_partition(tmp_path):
     pq.write_table(pa.table({"k": pa.array([1, 2], pa.int32())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"v": ["x", "y"], "k": [5, 6]}), tmp_path / "b.parquet")

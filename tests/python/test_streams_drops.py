@@ -225,3 +225,22 @@ def test_a_stream_that_drops_nothing_says_so():
     assert stream.rows_dropped == {}
     assert pa.table(stream).num_rows == 2
     assert stream.rows_dropped == {}
+
+
+def test_a_key_of_many_batches_holds_few_of_them():
+    """The last row of a key may be in the next batch: those before it are let go of."""
+    rows, peak = 10_000, 0
+    before = pa.total_allocated_bytes()
+
+    def batches():
+        nonlocal peak
+        for first in range(0, 60 * rows, rows):
+            values = pa.array(range(first, first + rows))
+            yield pa.record_batch({"k": pa.repeat(pa.scalar(7), rows), "v": values})
+            peak = max(peak, pa.total_allocated_bytes() - before)
+
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    source = pa.RecordBatchReader.from_batches(schema, batches())
+    merged = pa.table(plait.merge_streams([source], sort_by="k", on_duplicate="keep_last"))
+    assert merged.to_pylist() == [{"k": 7, "v": 60 * rows - 1}]
+    assert peak < 8 * 16 * rows

@@ -83,6 +83,22 @@ def _renamed(text: str, name: str) -> dict[str, str]:
     return {new: old or new for new, _, old in parts}
 
 
+def _versions(text: str, name: str) -> str | dict[str, list[str]]:
+    """A column, or version columns, each with the columns that go by it."""
+    if "=" not in text:
+        return text
+    versions: dict[str, list[str]] = {}
+    of: list[str] = []
+    for part in _names(text):
+        version, equals, column = (piece.strip() for piece in part.partition("="))
+        if equals:
+            of = versions.setdefault(version, [])
+        elif not versions:
+            raise _wrong(f"`{name}` is not of the form VERSION=A,B", text)
+        of.append(column if equals else part)
+    return versions
+
+
 def _levels(text: str, name: str) -> str | dict[str, str]:
     return _pairs(text, name) if "=" in text else text
 
@@ -139,6 +155,8 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
     "Mapping[str, str] | Iterable[str]": (_renamed, "NAMES", "comma-separated NAME or NEW=OLD"),
     "BloomFilters": (_filters, "NAMES", "comma-separated NAME or NAME=RATE"),
     "ValueSets": (_limits, "NAMES", "comma-separated NAME or NAME=MAX"),
+    "VersionBy": (_versions, "NAME", "or VERSION=A,B,... with update"),
+    "Aggregates": (_pairs, "COLUMN=FUNCTION,..."),
     "Statistics": (_levels, "LEVEL", "or NAME=LEVEL,..."),
     "Mark": (_mark, "NAME", "or KEY=VALUE of its metadata"),
     "StorageOptions": (_pair, "NAME=VALUE", "repeatable"),

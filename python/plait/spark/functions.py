@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from plait._checks import Aggregates, OnDuplicate, VersionBy
 from plait._overlay import Layer, overlay
 from plait._streams import ArrowBatch, merge_streams
 from plait.errors import SchemaConflict
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["checked", "merge_runs", "merge_sorted", "overlay_batches", "to_spark"]
 
 BATCH_ROWS_MAX = 65_536
-
-OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 
 
 def to_spark(
@@ -119,7 +118,9 @@ def merge_sorted(
     sort_by: SortBy,
     missing_keys: Literal["error", "null"] = "error",
     on_duplicate: OnDuplicate = "keep_all",
-    version_by: str | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     batch_rows: int = 8192,
 ) -> Iterator[pa.RecordBatch]:
@@ -131,6 +132,8 @@ def merge_sorted(
         missing_keys: See `plait.merge_streams`.
         on_duplicate: See there.
         version_by: See there.
+        replace_columns: See there.
+        aggregate: See there.
         delete_where: See there.
         batch_rows: Rows of a batch.
 
@@ -146,6 +149,8 @@ def merge_sorted(
         missing_keys=missing_keys,
         on_duplicate=on_duplicate,
         version_by=version_by,
+        replace_columns=replace_columns,
+        aggregate=aggregate,
         delete_where=delete_where,
         batch_rows=batch_rows,
         threads=_threads(),
@@ -161,7 +166,9 @@ def merge_runs(
     run_column: str,
     sort_by: SortBy,
     on_duplicate: OnDuplicate = "keep_all",
-    version_by: str | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     batch_rows: int = 8192,
     memory_limit: Size | None = None,
@@ -179,6 +186,8 @@ def merge_runs(
         sort_by: The order of every run.
         on_duplicate: See `plait.merge_streams`.
         version_by: See there.
+        replace_columns: See there.
+        aggregate: See there.
         delete_where: See there.
         batch_rows: Rows of a returned batch.
         memory_limit: Memory for rows that wait; other rows wait in a file. By default a share of
@@ -205,6 +214,8 @@ def merge_runs(
             sort_by=sort_by,
             on_duplicate=on_duplicate,
             version_by=version_by,
+            replace_columns=replace_columns,
+            aggregate=aggregate,
             delete_where=delete_where,
             batch_rows=batch_rows,
         )

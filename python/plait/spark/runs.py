@@ -12,11 +12,19 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from plait import _native
+from plait._checks import (
+    Aggregates,
+    OnDuplicate,
+    VersionBy,
+    _aggregates,
+    _names,
+    _version_by,
+)
 from plait.errors import UnknownColumn
 from plait.order import SortBy, sort_text
 from plait.sizes import Size
-from plait.spark.functions import OnDuplicate, to_spark
 from plait.spark.functions import merge_runs as _merge_runs
+from plait.spark.functions import to_spark
 from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema
 
@@ -31,7 +39,9 @@ def merge_runs(
     run_column: str,
     sort_by: SortBy,
     on_duplicate: OnDuplicate = "keep_all",
-    version_by: str | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     delete_where: str | None = None,
     batch_rows: int = 8192,
     memory_limit: Size | None = None,
@@ -48,6 +58,8 @@ def merge_runs(
         sort_by: The order of every run, as in `plait.merge`.
         on_duplicate: Which rows of one key and partition stay, see `plait.merge_streams`.
         version_by: See there.
+        replace_columns: See there.
+        aggregate: See there.
         delete_where: See there.
         batch_rows: Rows of a returned batch.
         memory_limit: Memory for rows in a worker; other rows wait in local files.
@@ -65,7 +77,12 @@ def merge_runs(
     order = sort_text(sort_by) or ""
     schema = frame.schema
     _native.sort_columns(order, edge_schema(schema))
-    for name in (run_column, version_by, delete_where):
+    versions = _version_by(version_by, "version_by")
+    replaced = _names(replace_columns, "replace_columns")
+    functions = _aggregates(aggregate, "aggregate")
+    by_version = {versions: []} if isinstance(versions, str) else versions or {}
+    named = [name for version, of in by_version.items() for name in (version, *of)]
+    for name in (run_column, delete_where, *named, *replaced, *functions):
         if name is not None and name not in schema.names:
             raise UnknownColumn.of(f"there is no column `{name}`", got=", ".join(schema.names))
 
@@ -75,7 +92,9 @@ def merge_runs(
             run_column=run_column,
             sort_by=order,
             on_duplicate=on_duplicate,
-            version_by=version_by,
+            version_by=versions,
+            replace_columns=replaced,
+            aggregate=functions,
             delete_where=delete_where,
             batch_rows=batch_rows,
             memory_limit=memory_limit,

@@ -18,13 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
+from plait._checks import OnDuplicate, _aggregates, _version_by
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog
 from plait._now import at_moment, moment
 from plait._read import (
@@ -56,7 +57,10 @@ _COUNTED_ROWS_MAX = 2_000_000
 _COUNTED_MARGIN = 2
 
 # Which rows of one key stay, as in `plait.merge`.
-_DUPLICATES = ("on_duplicate", "version_by", "delete_where", "keep_tombstones", "drop_where")
+_DUPLICATES = (
+    *("on_duplicate", "version_by", "replace_columns", "aggregate"),
+    *("delete_where", "keep_tombstones", "drop_where"),
+)
 
 OPTIONS = (
     *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
@@ -141,7 +145,6 @@ class Query:
         # What a table says of its order, and of rows with one key, holds unless the options differ.
         given = {**_told(local, settings), **given}
         lossy = _one_of(given, "lossy", ("error", "truncate"))
-        on_duplicate = ("keep_all", "keep_first", "keep_last", "error")
         columns = given.get("columns")
         return cls(
             paths=local,
@@ -157,8 +160,13 @@ class Query:
             push_filters=_one_of(given, "push_filters", ("true", "false")) == "true",
             settings=settings,
             duplicates={
-                "on_duplicate": _one_of(given, "on_duplicate", on_duplicate),
-                "version_by": given.get("version_by"),
+                "on_duplicate": _one_of(given, "on_duplicate", get_args(OnDuplicate)),
+                "version_by": _version_by(_mapping(given, "version_by"), "version_by"),
+                "replace_columns": [
+                    f'"{name}"' if "," in name else name
+                    for name in _names(given.get("replace_columns", ""))
+                ],
+                "aggregate": _aggregates(_mapping(given, "aggregate"), "aggregate"),
                 "delete_where": given.get("delete_where"),
                 "keep_tombstones": _one_of(given, "keep_tombstones", ("false", "true")) == "true",
                 "drop_where": given.get("drop_where"),
@@ -397,6 +405,17 @@ def _names(text: str) -> list[str]:
 
 
 _NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,"]+?))\s*(?:,|$)')
+
+
+def _mapping(given: Mapping[str, str], name: str) -> Any:  # noqa: ANN401 - checked by its option
+    """A JSON object, or the text if it is none."""
+    text = given.get(name)
+    if text is None or not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise InvalidArgument.of(f"`{name}` is not a JSON object", got=f"`{text}`") from None
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:

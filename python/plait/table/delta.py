@@ -80,6 +80,8 @@ class Delta:
         # Files as they were when they were surveyed, by id; and whether row maps stay.
         self._seen: dict[str, LiveFile] = {}
         self._keeps_maps = False
+        # Whether rows of one key become one.
+        self._combines = False
 
     @property
     def _log(self) -> DeltaLog:
@@ -99,6 +101,7 @@ class Delta:
                 snapshot = self._log.snapshot("rewrite")
         compaction = replace(compaction, options=_told(compaction, snapshot))
         is_ordered = compaction.options.on_duplicate != "keep_all"
+        self._combines = compaction.options.on_duplicate in ("update", "aggregate")
         if is_ordered:
             # A compaction drops rows.
             snapshot = self._log.snapshot("delete")
@@ -188,6 +191,9 @@ class Delta:
         old = vectors_of(log.root, places)
         new = vectors_of(log.root, {where: now[file.name] for where, file in places.items()})
         touched = [Touched(path, old.get(path), new.get(path)) for path in places]
+        if touched and self._combines and _rows(then) != sum(o.rows for o in change.added):
+            # Values of a row may be in the row that was made of several.
+            return f"rows of `{touched[0].path}` were deleted, and rows were combined"
         deleted = carry(touched, change.added, "bitmap", self._storage_options)
         if isinstance(deleted, str):
             return deleted
@@ -245,6 +251,13 @@ class Delta:
         """
         said = snapshot.properties
         return self._guard and not any(said.get(name) == "true" for name in _NO_GUARD)
+
+
+def _rows(files: Sequence[LiveFile]) -> int | None:
+    """Rows of files that are not deleted, if the log says so of all."""
+    rows = [file.rows for file in files]
+    known = [count for count in rows if count is not None]
+    return sum(known) if len(known) == len(rows) else None
 
 
 def _told(compaction: Compaction, snapshot: Snapshot) -> Any:  # noqa: ANN401 - the options

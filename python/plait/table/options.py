@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, wraps
 from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
@@ -22,12 +22,16 @@ from plait import _stores
 from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import (
     POLICY_CHECKS,
+    Aggregates,
+    OnDuplicate,
     StorageOptions,
+    VersionBy,
     _at_least,
     _choice,
     _flag,
     _size,
     _time_span,
+    _version_by,
 )
 from plait._native_call import _settings
 from plait._now import at_moment
@@ -50,7 +54,6 @@ __all__ = [
 # Partitions: the values that a partition column may have.
 Where = Mapping[str, str | int | dt.date | Sequence[str | int | dt.date]]
 Policy = Literal["size_tiered", "overlap", "full"]
-OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 Unsorted = Literal["error", "sort", "skip"]
 Encoding = Literal["sources", "compatible", "smallest"]
 
@@ -87,8 +90,9 @@ class Limits:
 class CompactOptions:
     """Options of a compaction: the same names and defaults through every call.
 
-    Functions take them as keywords. `mature_age`, `on_duplicate`, `version_by`, `delete_where` and
-    `drop_where` are options of folders; Delta and Iceberg tables refuse them by name.
+    Functions take them as keywords. `mature_age`, `on_duplicate`, `version_by`, `replace_columns`,
+    `aggregate`, `delete_where` and `drop_where` are options of folders; Delta and Iceberg tables
+    refuse them by name.
 
     Attributes:
         sort_by: Order of the files, as for `merge`; by default the one of the Iceberg table, or
@@ -123,6 +127,8 @@ class CompactOptions:
         on_duplicate: See `merge`. Files that are read later are younger. If rows are dropped, files
             are merged only if that keeps the order of age.
         version_by: See `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         delete_where: See `merge`. Tombstones stay until no other file can have a row that they
             delete.
         drop_where: See `merge`. A file with such a row is rewritten, whatever the policy; a file of
@@ -160,7 +166,9 @@ class CompactOptions:
     compression: str | None = None
     encoding: Encoding = "sources"
     on_duplicate: OnDuplicate = "keep_all"
-    version_by: str | None = None
+    version_by: VersionBy | None = None
+    replace_columns: Iterable[str] = ()
+    aggregate: Aggregates | None = None
     delete_where: str | None = None
     drop_where: str | None = None
     unsorted: Unsorted = "error"
@@ -196,7 +204,7 @@ class CompactOptions:
             **{name: check(getattr(self, name), name) for name, check in POLICY_CHECKS.items()},
             "mature_age": None if age is None else _time_span(age, "mature_age"),
             "on_duplicate": _choice(self.on_duplicate, "on_duplicate"),
-            "version_by": self.version_by,
+            "version_by": _version_by(self.version_by, "version_by"),
             "deletes": self.delete_where is not None,
             "unsorted": _choice(self.unsorted, "unsorted"),
             **self._memory,
@@ -266,11 +274,14 @@ class CompactOptions:
 # Options of folders alone: they change rows, or need what a log does not say.
 # Values of partitions, of which folders have the text.
 _TEXTS = (str, int, dt.date)
-_OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
+_OF_FOLDERS = (
+    *("mature_age", "on_duplicate", "version_by", "replace_columns", "aggregate"),
+    *("delete_where", "drop_where"),
+)
 _OF_LOGS = ("row_map",)
 _OF_MERGE = (
     *("sort_by", "target_file_size", "compression", "encoding", "on_duplicate", "version_by"),
-    *("delete_where", "drop_where", "storage_options"),
+    *("replace_columns", "aggregate", "delete_where", "drop_where", "storage_options"),
 )
 
 
@@ -310,7 +321,9 @@ class FolderOptions(LogOptions, total=False):
 
     mature_age: str | float | None
     on_duplicate: OnDuplicate
-    version_by: str | None
+    version_by: VersionBy | None
+    replace_columns: Iterable[str]
+    aggregate: Aggregates | None
     delete_where: str | None
     drop_where: str | None
 

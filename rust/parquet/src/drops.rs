@@ -1,4 +1,5 @@
-//! The columns that say which rows a merge of files leaves out, read with the keys.
+//! The columns that say which rows a merge of files leaves out, read with the keys; and how the others
+//! are combined.
 //!
 //! ```text
 //! conditions, versions (plait_core::plan::Drops) ─▶ a reader a column, batch by batch ─▶ Marks
@@ -17,13 +18,13 @@
 use std::sync::Arc;
 
 use arrow_array::Array;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::basic::Type;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use plait_core::key::{KeyShape, Keys, SortOrder, encode_arrow};
-use plait_core::plan::{Condition, Drops, MarkColumn, Marks};
+use plait_core::plan::{Condition, DropOptions, Drops, MarkColumn, Marks, ValueRule};
 use plait_core::{Error, Kind, Result};
 
 use crate::keys::{KeyLeaves, KeyReader};
@@ -57,18 +58,48 @@ impl MarkColumn for Column {
 /// What `options` ask for; `None` when every row stays.
 ///
 /// # Errors
-/// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`], and what [`Drops::find`] refuses.
+/// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`], and what [`Drops::find`] and [`combined`]
+/// refuse.
 pub(crate) fn find(
     options: &MergeOptions,
     order: &SortOrder,
     reconciled: &Reconciled,
     leaves: &[OutputLeaf],
 ) -> Result<Option<FileDrops>> {
-    Drops::find(&options.drop_options(), order, |named| {
+    let asked = options.drop_options();
+    let found = Drops::find(&asked, order, |named| {
         let keys = key_leaves(named, reconciled, leaves)?;
         let data_type = arrow_type(reconciled, &keys)?;
         Ok(Column { keys, data_type })
-    })
+    })?;
+    combined(&asked, &key_leaves(order, reconciled, leaves)?, reconciled)?;
+    Ok(found)
+}
+
+/// A column of the sources, and how the values of rows with one key are combined.
+pub(crate) type CombinedField = (FieldRef, ValueRule);
+
+/// How `options` combine the columns of `reconciled`; none if rows are not combined.
+///
+/// # Errors
+/// As [`ValueRule::find`].
+pub(crate) fn combined(
+    options: &DropOptions,
+    keys: &KeyLeaves,
+    reconciled: &Reconciled,
+) -> Result<Vec<CombinedField>> {
+    if !options.on_duplicate.combines() {
+        return Ok(Vec::new());
+    }
+    let schema = parquet_to_arrow_schema(&reconciled.descr, Some(&reconciled.metadata));
+    let schema = schema.map_err(unwrap_error)?;
+    let is_root = |leaf: &OutputLeaf, name: &str| {
+        leaf.descr.path().parts().first().is_some_and(|root| root == name)
+    };
+    let is_key = |name: &str| keys.leaves.iter().any(|leaf| is_root(leaf, name));
+    let options = options.clone().renamed(|path| reconciled.column_path(path))?;
+    let rules = ValueRule::find(options.on_duplicate, &options.combine, schema.fields(), is_key)?;
+    Ok(schema.fields().iter().cloned().zip(rules).collect())
 }
 
 /// How much of a file is past its retention.
@@ -166,7 +197,7 @@ fn leaf_in(source: &Source, leaf: &OutputLeaf) -> Option<usize> {
 pub(crate) struct MarkReader {
     deletes: Option<KeyReader>,
     expired: Option<KeyReader>,
-    version: Option<KeyReader>,
+    versions: Vec<KeyReader>,
 }
 
 impl MarkReader {
@@ -188,7 +219,7 @@ impl MarkReader {
         Ok(Self {
             deletes: of(&drops.deletes)?,
             expired: of(&drops.expired)?,
-            version: drops.version.as_ref().map(open).transpose()?,
+            versions: drops.versions.iter().map(open).collect::<Result<_>>()?,
         })
     }
 
@@ -197,8 +228,8 @@ impl MarkReader {
     /// # Errors
     /// As [`KeyReader::skip_to`].
     pub(crate) fn skip_to(&mut self, row: u64) -> Result<()> {
-        let readers = [&mut self.deletes, &mut self.expired, &mut self.version];
-        readers.into_iter().flatten().try_for_each(|reader| reader.skip_to(row))
+        let readers = [&mut self.deletes, &mut self.expired].into_iter().flatten();
+        readers.chain(&mut self.versions).try_for_each(|reader| reader.skip_to(row))
     }
 
     /// The marks of the next `rows` rows, which lie in one row group.
@@ -209,7 +240,11 @@ impl MarkReader {
         Ok(Marks {
             deletes: holds(&mut self.deletes, &drops.deletes, rows)?,
             expired: holds(&mut self.expired, &drops.expired, rows)?,
-            versions: self.version.as_mut().map(|reader| read(reader, rows)).transpose()?,
+            versions: self
+                .versions
+                .iter_mut()
+                .map(|reader| read(reader, rows))
+                .collect::<Result<_>>()?,
         })
     }
 }

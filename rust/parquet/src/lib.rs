@@ -21,6 +21,7 @@ mod block;
 mod calls;
 mod check;
 mod chunk;
+mod combine;
 mod compact;
 mod content;
 mod deleted;

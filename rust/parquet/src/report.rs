@@ -20,6 +20,8 @@ pub struct MergeReport {
     pub rows_out: u64,
     /// Rows left out, by reason.
     pub rows_dropped: BTreeMap<String, u64>,
+    /// Values that rows with one key took from another row than the last, or that were made of all.
+    pub values_merged: u64,
     /// The sources, in the order that breaks ties.
     pub sources: Vec<SourceReport>,
     /// The outputs, in key order.

@@ -50,6 +50,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("check", "block encode page thrift"),
     ("chunk", "check leaf options page properties runtime schema source spill"),
     ("weave", "block check encode leaf options page properties runtime schema source spill zone"),
+    ("combine", "block drops keys leaf order runtime schema source weave"),
     ("queue", "encode weave"),
     ("sink", "check chunk encode leaf page source spill output weave zone"),
     ("row_map", "arrow_file block deleted encode json page runtime sink source spill store output"),
@@ -74,7 +75,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
-        "chunk content drops encode files keys leaf options order page partition plan properties queue ranks report row_map runtime schema sink sort source spill store output weave zone",
+        "chunk combine content drops encode files keys leaf options order page partition plan properties queue ranks report row_map runtime schema sink sort source spill store output weave zone",
     ),
     (
         "compact",

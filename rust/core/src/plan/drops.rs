@@ -16,11 +16,15 @@
 //! # Not here
 //! Reading columns (the shells); who stays (`duplicates`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::DataType;
 
+use super::aggregate::Aggregate;
+use super::combine::{CombineOptions, VersionBy};
+use super::named::named;
 use super::{DropRule, OnDuplicate};
 use crate::key::{
     KeyShape, KeyType, Keys, Nulls, Place, SortColumn, SortOrder, encode_arrow, literal, pack,
@@ -35,15 +39,37 @@ pub struct DropOptions {
     pub on_duplicate: OnDuplicate,
     /// Column of the versions of rows: the highest stays, of equal ones the last or the first.
     pub version_by: Option<String>,
+    /// How the columns of rows with one key are combined, where they are.
+    pub combine: CombineOptions,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
     /// Whether rows that delete stay.
     pub keep_tombstones: bool,
     /// Rows of a key column to drop, such as `timestamp < 1700000000`.
     pub drop_where: Option<String>,
+    /// Whether the rows of a key come from the newest to the oldest.
+    pub newest_first: bool,
 }
 
 impl DropOptions {
+    /// The same with these rules for the columns of rows that are combined.
+    #[must_use]
+    pub fn combining(
+        self,
+        version_by: Option<&VersionBy>,
+        replace_columns: &[String],
+        aggregate: &BTreeMap<String, Aggregate>,
+    ) -> Self {
+        let (version_by, versions) = match version_by.cloned() {
+            None => (None, BTreeMap::new()),
+            Some(VersionBy::Row(name)) => (Some(name), BTreeMap::new()),
+            Some(VersionBy::Columns(columns)) => (None, columns),
+        };
+        let replaced = replace_columns.to_vec();
+        let combine = CombineOptions { replaced, versions, aggregates: aggregate.clone() };
+        Self { version_by, combine, ..self }
+    }
+
     /// Whether all rows leave.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
@@ -59,18 +85,26 @@ impl DropOptions {
         let bad = |what: &str, hint: &str| {
             Err(Error::new(Kind::InvalidArgument, what.to_owned()).with_hint(hint))
         };
-        if self.version_by.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
+        let keeps_one = matches!(self.on_duplicate, KeepFirst | KeepLast);
+        if self.version_by.is_some() && self.on_duplicate.combines() {
+            return bad(
+                "`version_by` names one column where rows are combined",
+                "with on_duplicate=\"update\", give each version column the columns that go by it",
+            );
+        }
+        if self.version_by.is_some() && !keeps_one {
             return bad(
                 "`version_by` needs on_duplicate=\"keep_last\" or \"keep_first\"",
                 "pass that too: it decides which row of equal versions stays",
             );
         }
-        if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
+        if self.delete_where.is_some() && !keeps_one && !self.on_duplicate.combines() {
             return bad(
                 "`delete_where` needs on_duplicate=\"keep_last\" or \"keep_first\"",
                 "pass on_duplicate=\"keep_last\"",
             );
         }
+        self.combine.check(self.on_duplicate)?;
         if self.keep_tombstones && self.delete_where.is_none() {
             return bad(
                 "`keep_tombstones` needs `delete_where`",
@@ -81,6 +115,18 @@ impl DropOptions {
             let (name, ..) = parse(text)?;
             named(name, Nulls::First).map(|_| ())
         })
+    }
+
+    /// The same for rows of which only the columns that `has` names are there.
+    #[must_use]
+    pub fn narrowed(self, has: impl Fn(&str) -> bool) -> Self {
+        let combine = self.combine.narrowed(has);
+        let on_duplicate = match self.on_duplicate {
+            // Every column that is there has the value of the last row.
+            OnDuplicate::Aggregate if combine.aggregates.is_empty() => OnDuplicate::KeepLast,
+            other => other,
+        };
+        Self { on_duplicate, combine, ..self }
     }
 
     /// The same by other names of the columns.
@@ -102,6 +148,7 @@ impl DropOptions {
             version_by: self.version_by.as_deref().map(column).transpose()?,
             delete_where: self.delete_where.as_deref().map(column).transpose()?,
             drop_where: self.drop_where.map(condition).transpose()?,
+            combine: self.combine.renamed(column)?,
             ..self
         })
     }
@@ -128,7 +175,7 @@ pub struct Drops<C> {
     /// Which rows are past their retention.
     pub expired: Option<Condition<C>>,
     /// The versions of rows.
-    pub version: Option<C>,
+    pub versions: Vec<C>,
 }
 
 impl<C: MarkColumn> Drops<C> {
@@ -163,7 +210,8 @@ impl<C: MarkColumn> Drops<C> {
             let value = encode_arrow(column.shape(), &[yes])?.to_bytes(column.shape(), 0);
             Ok(Condition { column, operator: Operator::Equal, value })
         });
-        let version = options.version_by.as_ref().map(|name| column(name, Nulls::First));
+        let versions = options.version_by.iter().chain(options.combine.versions.keys());
+        let versions = versions.map(|name| column(name, Nulls::First));
         let expired = options.drop_where.as_ref().map(|text| {
             let (name, operator, value) = parse(text)?;
             // Nulls stand where the comparison is false.
@@ -212,14 +260,16 @@ impl<C: MarkColumn> Drops<C> {
                 .to_bytes(column.shape(), 0);
             Ok(Condition { column, operator, value })
         });
-        let version = version.transpose()?;
+        let versions = versions.collect::<Result<Vec<_>>>()?;
         let rule = DropRule {
             on_duplicate: options.on_duplicate,
-            version: version.as_ref().map(|version| version.shape().clone()),
+            versions: versions.iter().map(|version| version.shape().clone()).collect(),
             keeps_tombstones: options.keep_tombstones,
+            newest_first: options.newest_first,
+            group_rows_max: 0,
         };
         let (deletes, expired) = (deletes.transpose()?, expired.transpose()?);
-        Ok(Some(Self { rule, deletes, expired, version }))
+        Ok(Some(Self { rule, deletes, expired, versions }))
     }
 }
 
@@ -291,19 +341,6 @@ const OPERATORS: [(&str, Operator); 6] = [
     (">", Operator::Greater),
     ("=", Operator::Equal),
 ];
-
-/// The one column that `name` names, ascending.
-fn named(name: &str, nulls: Nulls) -> Result<SortOrder> {
-    let named = SortOrder::try_parse(name)?;
-    let mut columns = named.columns().to_vec();
-    let ([column], true) = (columns.as_mut_slice(), !name.trim_start().starts_with('-')) else {
-        return Err(
-            Error::new(Kind::InvalidArgument, "this does not name a single column").with_got(name)
-        );
-    };
-    (column.descending, column.nulls) = (false, nulls);
-    SortOrder::try_new(columns)
-}
 
 /// Column, operator and value of a condition.
 fn parse(text: &str) -> Result<(&str, Operator, &str)> {

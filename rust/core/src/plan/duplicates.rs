@@ -10,18 +10,23 @@
 //! versions the first or the last. If it is a tombstone, it goes too, unless tombstones are kept for a later merge.
 //! Rows that have expired go before.
 //!
+//! Where rows of a key are combined, the last stays, and the group says which others there are. What
+//! is older than a tombstone is not one of them; a tombstone that is kept leaves in front of the row.
+//!
 //! # Invariants
 //! Every row is passed to [`Duplicates::see`] once, in merged order. It stays, is counted in
-//! [`Dropped`], or is staged; one row at most is staged. Rows that stay keep their order.
+//! [`Dropped`], or is staged; one row at most is staged, or those of one key that are combined. Rows
+//! that stay keep their order.
 //!
 //! # Cost
-//! One comparison of keys a row. The marks of one batch per source.
+//! One comparison of keys a row. The marks of one batch per source. Rows of a key that are combined.
 //!
 //! # Not here
 //! Where marks come from (the shell); who is next (`loser_tree`).
 
+use super::groups::{KeyGroups, OpenGroup, Seen, SourceRow};
 use crate::key::{KeyShape, Keys};
-use plait_base::{Runs, SourceId};
+use plait_base::{Error, Kind, Runs, SourceId};
 
 /// Which of several rows with one key stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +40,18 @@ pub enum OnDuplicate {
     KeepLast,
     /// There must not be several.
     Error,
+    /// One row of them all: the last value of each column that is not null.
+    Update,
+    /// One row of them all: each column by an aggregate function.
+    Aggregate,
+}
+
+impl OnDuplicate {
+    /// Whether rows of one key become one row of them all.
+    #[must_use]
+    pub fn combines(self) -> bool {
+        matches!(self, Self::Update | Self::Aggregate)
+    }
 }
 
 /// Which rows are dropped.
@@ -42,10 +59,16 @@ pub enum OnDuplicate {
 pub struct DropRule {
     /// What becomes of rows with one key.
     pub on_duplicate: OnDuplicate,
-    /// The shape of versions, where rows have them: the highest stays.
-    pub version: Option<KeyShape>,
+    /// The shape of each version column. Of rows that are not combined there is one at most: the
+    /// highest stays.
+    pub versions: Vec<KeyShape>,
     /// Whether tombstones stay once they have won.
     pub keeps_tombstones: bool,
+    /// Whether the rows of a key come from the newest to the oldest. Only rows that are combined are
+    /// asked.
+    pub newest_first: bool,
+    /// Most rows of one key that are combined; 0 = any number.
+    pub group_rows_max: usize,
 }
 
 /// What is known of the rows of one batch of keys; empty where nothing is.
@@ -55,15 +78,15 @@ pub struct Marks {
     pub expired: Vec<bool>,
     /// Rows that delete their key.
     pub deletes: Vec<bool>,
-    /// Versions, as the rule of drops encodes them.
-    pub versions: Option<Keys>,
+    /// The versions of each version column, as the rule of drops encodes them.
+    pub versions: Vec<Keys>,
 }
 
 impl Marks {
     /// Bytes held on the heap.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        let versions = self.versions.as_ref().map_or(0, Keys::memory_size);
+        let versions: usize = self.versions.iter().map(Keys::memory_size).sum();
         self.expired.capacity() + self.deletes.capacity() + versions
     }
 }
@@ -93,13 +116,32 @@ impl Dropped {
     }
 }
 
-/// Two rows of one key where there must be one.
+/// Rows of one key where there must be fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clash {
-    /// The row that left first.
+    /// The row that left first, or the first of all.
     pub before: (SourceId, u64),
-    /// The other.
+    /// The other, or the first that is too many.
     pub after: (SourceId, u64),
+    /// How many rows a key may have.
+    pub rows_max: usize,
+}
+
+impl Clash {
+    /// The error for it: `key` is that of the rows, and `before` says where the first of them is.
+    #[must_use]
+    pub fn error(&self, key: &str, before: &str) -> Error {
+        if self.rows_max == 1 {
+            return Error::new(Kind::DuplicateKey, "two rows have the same key")
+                .with_got(format!("{key} as in {before}"))
+                .with_hint(
+                    "on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do",
+                );
+        }
+        Error::new(Kind::MemoryLimit, "a key has too many rows to be combined")
+            .with_got(format!("more than {} rows of {key}, from {before} on", self.rows_max))
+            .with_hint("give more memory, or merge fewer sources at a time")
+    }
 }
 
 /// The row of the current key that stays so far.
@@ -116,6 +158,9 @@ pub(super) struct Duplicates {
     /// The batch of every source: its first row, and its marks.
     marks: Vec<(u64, Marks)>,
     staged: Option<Staged>,
+    /// The rows of the current key, and those of the keys before it, where they are combined.
+    open: OpenGroup,
+    groups: KeyGroups,
     /// The last row that was seen in the current key, to tell of a clash.
     seen: Option<(SourceId, u64)>,
     clash: Option<Clash>,
@@ -129,6 +174,8 @@ pub(super) struct Duplicates {
 impl Duplicates {
     pub(super) fn new(rule: DropRule, sources: usize, sample_every: u64) -> Self {
         Self {
+            groups: KeyGroups::new(rule.versions.len()),
+            open: OpenGroup::default(),
             rule,
             marks: (0..sources).map(|_| (0, Marks::default())).collect(),
             staged: None,
@@ -173,15 +220,31 @@ impl Duplicates {
             self.dropped.expired += 1;
             return;
         }
-        let version = match (&self.rule.version, &marks.versions) {
-            (Some(shape), Some(versions)) if at < versions.len() => {
-                Some(versions.to_bytes(shape, at))
+        let deletes = is_marked(&marks.deletes);
+        let versions = self.rule.versions.iter().zip(&marks.versions);
+        let mut versions = versions
+            .filter(|(_, keys)| at < keys.len())
+            .map(|(shape, keys)| keys.to_bytes(shape, at));
+        if self.rule.on_duplicate.combines() {
+            let row = SourceRow { source, row };
+            let (rows, rows_max) = (self.open.rows(), self.rule.group_rows_max);
+            if let Some(first) = rows.first()
+                && rows_max > 0
+                && rows.len() >= rows_max
+            {
+                let (before, after) = ((first.source, first.row), (row.source, row.row));
+                self.clash = Some(Clash { before, after, rows_max });
+                return;
             }
-            _ => None,
-        };
-        let next = Staged { source, row, deletes: is_marked(&marks.deletes), version };
+            match self.open.see(row, deletes, versions, self.rule.newest_first) {
+                Seen::Dropped(rows) => self.dropped.duplicate += rows,
+                Seen::Kept => {}
+            }
+            return;
+        }
+        let next = Staged { source, row, deletes, version: versions.next() };
         if let (OnDuplicate::Error, Some(before)) = (self.rule.on_duplicate, self.seen) {
-            self.clash = Some(Clash { before, after: (source, row) });
+            self.clash = Some(Clash { before, after: (source, row), rows_max: 1 });
             return;
         }
         self.seen = Some((source, row));
@@ -200,7 +263,10 @@ impl Duplicates {
                     self.staged = Some(next);
                 }
             }
-            OnDuplicate::KeepLast | OnDuplicate::Error => {
+            OnDuplicate::KeepLast
+            | OnDuplicate::Error
+            | OnDuplicate::Update
+            | OnDuplicate::Aggregate => {
                 self.dropped.duplicate += 1;
                 if next.version >= staged.version {
                     self.staged = Some(next);
@@ -210,26 +276,85 @@ impl Duplicates {
     }
 
     /// The current key has all its rows; `key` gives it.
-    pub(super) fn flush(&mut self, key: impl FnOnce() -> Vec<u8>, runs: &mut Runs) {
+    pub(super) fn flush(&mut self, key: impl Fn() -> Vec<u8>, runs: &mut Runs) {
+        if self.rule.on_duplicate.combines() {
+            self.leave_combined(&key, runs);
+            return;
+        }
         let staged = self.staged.take();
-        self.leave(staged, key, runs);
+        self.leave(staged, &key, runs);
     }
 
-    fn leave(&mut self, staged: Option<Staged>, key: impl FnOnce() -> Vec<u8>, runs: &mut Runs) {
+    fn leave(&mut self, staged: Option<Staged>, key: &impl Fn() -> Vec<u8>, runs: &mut Runs) {
         let Some(staged) = staged else { return };
         if staged.deletes && !self.rule.keeps_tombstones {
             self.dropped.deleted += 1;
             return;
         }
+        self.emit(SourceRow { source: staged.source, row: staged.row }, key, runs);
+    }
+
+    /// Lets the rows of the current key leave as one, with the tombstone before or behind it.
+    fn leave_combined(&mut self, key: &impl Fn() -> Vec<u8>, runs: &mut Runs) {
+        let mut open = std::mem::take(&mut self.open);
+        open.close(self.rule.newest_first);
+        let tombstone = match open.tombstone() {
+            Some(_) if !self.rule.keeps_tombstones => {
+                self.dropped.deleted += 1;
+                None
+            }
+            tombstone => tombstone,
+        };
+        if let Some(row) = tombstone.filter(|_| !self.rule.newest_first) {
+            self.emit(row, key, runs);
+        }
+        if let Some(last) = open.rows().last() {
+            let others = open.rows().len() as u64 - 1;
+            self.dropped.duplicate += others;
+            if others > 0 {
+                self.groups.push(self.rows, open.rows(), open.newest());
+            }
+            self.emit(*last, key, runs);
+        }
+        if let Some(row) = tombstone.filter(|_| self.rule.newest_first) {
+            self.emit(row, key, runs);
+        }
+        open.clear();
+        self.open = open;
+    }
+
+    fn emit(&mut self, row: SourceRow, key: &impl Fn() -> Vec<u8>, runs: &mut Runs) {
         if self.sample_every > 0 && self.rows.is_multiple_of(self.sample_every) {
             self.samples.push((self.rows, key()));
         }
         self.rows += 1;
-        runs.push(staged.source, staged.row, 1);
+        runs.push(row.source, row.row, 1);
     }
 
-    pub(super) fn staged(&self) -> Option<(SourceId, u64)> {
-        self.staged.as_ref().map(|staged| (staged.source, staged.row))
+    /// How many rows would leave if the current key had all its rows.
+    pub(super) fn staged_rows(&self) -> u64 {
+        match self.rule.on_duplicate.combines() {
+            true => self.open.leaving(self.rule.keeps_tombstones),
+            false => u64::from(self.staged.is_some()),
+        }
+    }
+
+    /// Whether a row of `source` in `rows` waits for others of its key.
+    pub(super) fn is_staged(&self, source: SourceId, rows: &std::ops::Range<u64>) -> bool {
+        let staged = self.staged.as_ref();
+        staged.is_some_and(|held| held.source == source && rows.contains(&held.row))
+            || self.open.holds(source, rows)
+    }
+
+    /// The groups of the rows that have left since they were taken last; `first` is the output row
+    /// from which their rows are counted.
+    pub(super) fn take_groups(&mut self, first: u64) -> KeyGroups {
+        self.groups.take(first)
+    }
+
+    /// Bytes of the groups that were not taken.
+    pub(super) fn groups_size(&self) -> usize {
+        self.groups.memory_size()
     }
 
     pub(super) fn clash(&self) -> Option<Clash> {
@@ -245,179 +370,10 @@ impl Duplicates {
     }
 
     pub(super) fn memory_size(&self) -> usize {
-        self.marks.iter().map(|(_, marks)| marks.memory_size()).sum()
+        let marks: usize = self.marks.iter().map(|(_, marks)| marks.memory_size()).sum();
+        marks + self.groups.memory_size()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Ask, OrderCheck, WindowRule, Windows};
-    use super::*;
-    use crate::key::{KeyColumn, KeyType, Nulls};
-    use proptest::prelude::*;
-
-    fn shape(name: &str) -> KeyShape {
-        let column = KeyColumn {
-            name: name.into(),
-            ty: KeyType::UInt32,
-            descending: false,
-            nulls: Nulls::First,
-        };
-        KeyShape::try_new(vec![column]).unwrap()
-    }
-
-    fn packed(value: u32) -> u128 {
-        1 << 120 | u128::from(value) << 88
-    }
-
-    /// Key, version, deletes, expired.
-    type Row = (u32, u32, bool, bool);
-
-    /// The oracle: sort, group, choose.
-    fn slow(sources: &[Vec<Row>], rule: &DropRule) -> (Vec<(u32, u64)>, Dropped) {
-        let mut all: Vec<(Row, u32, u64)> = Vec::new();
-        for (s, rows) in sources.iter().enumerate() {
-            all.extend(rows.iter().zip(0..).map(|(row, i)| (*row, s as u32, i)));
-        }
-        all.sort_by_key(|(row, s, i)| (row.0, *s, *i));
-        let (mut kept, mut dropped) = (Vec::new(), Dropped::default());
-        for group in all.chunk_by(|a, b| a.0.0 == b.0.0) {
-            let live: Vec<_> = group.iter().filter(|row| !row.0.3).collect();
-            dropped.expired += (group.len() - live.len()) as u64;
-            if rule.on_duplicate == OnDuplicate::KeepAll {
-                kept.extend(live.iter().map(|row| (row.1, row.2)));
-                continue;
-            }
-            let best = match (rule.on_duplicate, &rule.version) {
-                // `max_by_key` takes the last of equal ones.
-                (OnDuplicate::KeepFirst, Some(_)) => live.iter().rev().max_by_key(|row| row.0.1),
-                (OnDuplicate::KeepFirst, None) => live.first(),
-                (_, Some(_)) => live.iter().max_by_key(|row| row.0.1),
-                _ => live.last(),
-            };
-            let Some(best) = best else { continue };
-            dropped.duplicate += live.len() as u64 - 1;
-            match best.0.2 && !rule.keeps_tombstones {
-                true => dropped.deleted += 1,
-                false => kept.push((best.1, best.2)),
-            }
-        }
-        (kept, dropped)
-    }
-
-    /// What stays, and what does not.
-    type Sifted = (Vec<(u32, u64)>, Dropped);
-
-    fn fast(
-        sources: &[Vec<Row>],
-        rule: DropRule,
-        cut: WindowRule,
-        batch: usize,
-        rows_max: u64,
-    ) -> Result<Sifted, Clash> {
-        let every = cut.sample_every;
-        let mut windows = Windows::new(shape("k"), sources.len(), cut, OrderCheck::Full);
-        let has_versions = rule.version.is_some();
-        windows.drop_rows(rule);
-        windows.set_rows_max(rows_max);
-        let mut given = vec![0; sources.len()];
-        let mut rows = Vec::new();
-        loop {
-            match windows.next().unwrap() {
-                Ask::Keys(s) => {
-                    let of = &sources[s.index()];
-                    let some: Vec<Row> =
-                        of.iter().skip(given[s.index()]).take(batch).copied().collect();
-                    given[s.index()] += some.len();
-                    if some.is_empty() {
-                        windows.end(s);
-                        continue;
-                    }
-                    let keys = some.iter().map(|row| packed(row.0)).collect();
-                    windows.supply(s, Keys::Packed(keys), false).unwrap();
-                    let versions = some.iter().map(|row| packed(row.1)).collect();
-                    windows.mark(
-                        s,
-                        Marks {
-                            expired: some.iter().map(|row| row.3).collect(),
-                            deletes: some.iter().map(|row| row.2).collect(),
-                            versions: has_versions.then_some(Keys::Packed(versions)),
-                        },
-                    );
-                }
-                Ask::RowGroupStart(s) => windows.enter(s),
-                Ask::Clash(clash) => return Err(clash),
-                Ask::Window(window) => {
-                    assert!(window.steps.rows() <= rows_max);
-                    let mut at: Vec<u64> = vec![0; sources.len()];
-                    window.steps.taken().for_each(|t| at[t.source.index()] = t.start);
-                    let mut words = window.steps.words();
-                    while let Some((step, used)) = crate::packed_runs::PackedRun::first(words) {
-                        let row = &mut at[step.source as usize];
-                        if !step.is_gap {
-                            rows.extend(
-                                (*row..*row + u64::from(step.len)).map(|r| (step.source, r)),
-                            );
-                        }
-                        *row += u64::from(step.len);
-                        words = &words[used..];
-                    }
-                    for (row, key) in &window.samples {
-                        let (s, i) = rows[*row as usize];
-                        let expected = packed(sources[s as usize][i as usize].0);
-                        assert_eq!(row % every, 0);
-                        assert_eq!(key, &expected.to_be_bytes()[..5]);
-                    }
-                }
-                Ask::Done => return Ok((rows, windows.dropped())),
-            }
-        }
-    }
-
-    fn sources() -> impl Strategy<Value = Vec<Vec<Row>>> {
-        let row = (0u32..12, 0u32..3, any::<bool>(), prop::bool::weighted(0.2));
-        let source = prop::collection::vec(row, 0..12).prop_map(|mut rows| {
-            rows.sort_by_key(|row| row.0);
-            rows
-        });
-        prop::collection::vec(source, 1..5)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(1000))]
-        #[test]
-        fn one_row_of_every_key_stays_wherever_windows_end(
-            sources in sources(), policy in 0usize..3, versioned in any::<bool>(),
-            keeps_tombstones in any::<bool>(), batch in 1usize..5, rows_max in 1u64..6,
-            deletes in any::<bool>(),
-        ) {
-            let on_duplicate =
-                [OnDuplicate::KeepAll, OnDuplicate::KeepFirst, OnDuplicate::KeepLast][policy];
-            let mut sources = sources;
-            if !deletes || on_duplicate == OnDuplicate::KeepAll {
-                sources.iter_mut().flatten().for_each(|row| row.2 = false);
-            }
-            let version = (versioned && on_duplicate != OnDuplicate::KeepAll).then(|| shape("v"));
-            let rule = DropRule { on_duplicate, version, keeps_tombstones };
-            let rows = sources.iter().map(|rows| rows.len() as u64).sum();
-            let cut = WindowRule { rows, sample_every: 2, ..WindowRule::default() };
-            let (expected, dropped) = slow(&sources, &rule);
-            let (found, counted) = fast(&sources, rule, cut, batch, rows_max).unwrap();
-            prop_assert_eq!(&found, &expected);
-            prop_assert_eq!(counted, dropped);
-            prop_assert_eq!(counted.rows() + found.len() as u64, rows);
-        }
-    }
-
-    #[test]
-    fn two_rows_of_one_key_are_told_where_there_must_not_be_two() {
-        let row = |key| (key, 0, false, false);
-        let sources = [vec![row(1), row(4)], vec![row(2), row(4)]];
-        let rule = || DropRule { on_duplicate: OnDuplicate::Error, ..DropRule::default() };
-        let cut = || WindowRule { rows: 4, ..WindowRule::default() };
-        let clash = fast(&sources, rule(), cut(), 2, 9).unwrap_err();
-        assert_eq!((clash.before, clash.after), ((SourceId(0), 1), (SourceId(1), 1)));
-        let fine = [vec![row(1)], vec![row(2)]];
-        assert_eq!(fast(&fine, rule(), cut(), 2, 9).unwrap().0, [(0, 0), (1, 0)]);
-    }
-}
+mod tests;

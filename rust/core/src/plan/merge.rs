@@ -13,8 +13,11 @@
 //! # Not here
 //! Where windows and outputs end (`window`).
 
+use std::ops::Range;
+
 use super::coded::{Coded, CodedKeys};
 use super::duplicates::{Clash, DropRule, Dropped, Duplicates, Marks};
+use super::groups::KeyGroups;
 use super::loser_tree::{Disorder, LoserTree, OrderCheck, Stop};
 use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
@@ -95,16 +98,29 @@ impl Merge {
         with_tree!(&mut self.tree, t => t.flush(runs));
     }
 
-    /// Whether a row waits for others of its key.
+    /// How many rows would leave if no other row of the key came that left last.
     #[must_use]
-    pub(crate) fn has_staged(&mut self) -> bool {
-        self.staged().is_some()
+    pub(crate) fn staged_rows(&mut self) -> u64 {
+        self.duplicates().map_or(0, |duplicates| duplicates.staged_rows())
     }
 
-    /// The row that waits for others of its key.
+    /// Whether a row of `source` in `rows` waits for others of its key.
     #[must_use]
-    pub fn staged(&mut self) -> Option<(SourceId, u64)> {
-        self.duplicates()?.staged()
+    pub(crate) fn is_staged(&mut self, source: SourceId, rows: &Range<u64>) -> bool {
+        self.duplicates().is_some_and(|duplicates| duplicates.is_staged(source, rows))
+    }
+
+    /// The groups of the rows that have left since they were taken last, by output row from `first`
+    /// on.
+    #[must_use]
+    pub(crate) fn take_groups(&mut self, first: u64) -> KeyGroups {
+        self.duplicates().map(|duplicates| duplicates.take_groups(first)).unwrap_or_default()
+    }
+
+    /// Bytes of the groups that were not taken.
+    #[must_use]
+    pub(crate) fn groups_size(&mut self) -> usize {
+        self.duplicates().map_or(0, |duplicates| duplicates.groups_size())
     }
 
     /// Two rows of one key, where there must not be two.

@@ -13,20 +13,29 @@
 //! # Not here
 //! Reading keys and copying rows: whoever drives the merge.
 
+mod aggregate;
 mod batch;
 mod coded;
+mod combine;
 mod drops;
 mod duplicates;
+mod fold;
+mod groups;
 mod head;
 mod loser_tree;
 mod merge;
+mod named;
 mod node;
 mod run_block;
 mod window;
 
+pub use aggregate::Aggregate;
+pub use combine::{ColumnValues, CombineOptions, ValueRule, VersionBy};
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};
-pub(crate) use duplicates::DropRule;
-pub use duplicates::{Clash, Dropped, Marks, OnDuplicate};
+pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};
+pub use fold::{Fold, Folded, Number, NumberType, does_not_fit};
+pub(crate) use fold::{number_array, number_at};
+pub use groups::{KeyGroup, KeyGroups, SourceRow};
 pub use loser_tree::{Disorder, OrderCheck, Stop};
 pub use merge::Merge;
 pub use window::{Ask, Window, WindowRule, Windows};

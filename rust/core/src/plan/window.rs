@@ -18,14 +18,12 @@
 use std::collections::VecDeque;
 
 use super::duplicates::{Clash, DropRule, Dropped, Marks};
+use super::groups::KeyGroups;
 use super::loser_tree::{Disorder, OrderCheck, Stop};
 use super::merge::Merge;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
-use crate::packed_runs::PackedRuns;
+use crate::packed_runs::{PackedRuns, RUNS_MAX};
 use plait_base::{Result, Run, Runs, SourceId};
-
-/// Runs that are packed into steps at once: half a megabyte of them.
-const RUNS_MAX: usize = 32 << 10;
 
 /// How row groups end.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +38,8 @@ pub struct WindowRule {
     pub owner_rows: u64,
     /// Note the key of every row of the output whose number is a multiple of this; 0 = none.
     pub sample_every: u64,
+    /// A window ends once the groups of its rows take so many bytes; 0 = it does not.
+    pub groups_bytes: usize,
 }
 
 /// What [`Windows::next`] wants or has.
@@ -62,6 +62,8 @@ pub enum Ask {
 pub struct Window {
     /// The rows; empty only if the window does nothing but end the output.
     pub steps: PackedRuns,
+    /// Rows that share a key and are combined.
+    pub groups: KeyGroups,
     /// Encoded key of the first row.
     pub first_key: Vec<u8>,
     /// Encoded key of the last row.
@@ -242,14 +244,22 @@ impl Windows {
             {
                 self.begin_window(first_key)?;
             }
-            let room = self.rows_max.saturating_sub(self.pending()).min(self.until_sample());
+            // A key may leave as two rows: its tombstone, and the row behind it.
+            let waiting = self.merge.staged_rows().saturating_sub(1);
+            let is_large =
+                self.rule.groups_bytes > 0 && self.merge.groups_size() >= self.rule.groups_bytes;
+            let is_full = waiting > 0 && self.pending() + waiting >= self.rows_max;
+            if self.pending() > 0 && (is_large || is_full) {
+                self.close_window(false)?;
+                continue;
+            }
+            let room = self.rows_max.saturating_sub(self.pending() + waiting);
+            let room = room.max(waiting.min(1)).min(self.until_sample());
             let step = self.merge.step(room, self.align_bound.as_deref(), &mut self.runs);
             if let Some(clash) = self.merge.clash() {
                 return Ok(Ask::Clash(clash));
             }
-            if self.runs.len() >= RUNS_MAX {
-                self.pack()?;
-            }
+            self.current.steps.absorb(&mut self.runs, RUNS_MAX)?;
             match step {
                 Stop::Need(source) => {
                     let has_enough = 8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8);
@@ -310,28 +320,19 @@ impl Windows {
     /// Key of the first row of a window that has none yet: of the row that waits for others of its
     /// key, which is the key that left last, or else of the row that leaves next.
     fn first_key(&mut self) -> Option<Vec<u8>> {
-        match self.merge.has_staged() {
-            true => Some(self.merge.last_key()),
-            false => self.merge.next_key(),
+        match self.merge.staged_rows() {
+            0 => self.merge.next_key(),
+            _ => Some(self.merge.last_key()),
         }
     }
 
     /// Adds the row that waited for others of its key.
     fn flush(&mut self) -> Result<()> {
-        if self.merge.has_staged() && self.pending() >= self.rows_max {
+        let staged = self.merge.staged_rows();
+        if staged > 0 && self.pending() > 0 && self.pending() + staged > self.rows_max {
             self.close_window(false)?;
         }
         self.merge.flush(&mut self.runs);
-        Ok(())
-    }
-
-    /// Moves all runs but the last, which may go on, to the steps.
-    fn pack(&mut self) -> Result<()> {
-        let Some((last, before)) = self.runs.as_slice().split_last() else { return Ok(()) };
-        let last = *last;
-        self.current.steps.extend(before)?;
-        self.runs.clear();
-        self.runs.push(last.source, last.start, u64::from(last.len));
         Ok(())
     }
 
@@ -355,6 +356,7 @@ impl Windows {
         self.align_bound = None;
         if self.drops {
             window.samples = self.merge.take_samples();
+            window.groups = self.merge.take_groups(self.rows_in_output);
             let dropped = self.merge.dropped().rows();
             self.rows_left = self.rows_left.saturating_sub(dropped - self.dropped);
             self.dropped = dropped;

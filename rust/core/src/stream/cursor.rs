@@ -43,6 +43,14 @@ pub(super) struct Held {
     arrays: Arrays,
 }
 
+/// The batches that rows may come from: a place each, free once its last row has left.
+pub(super) type Slots = [Option<Arc<Held>>];
+
+/// The error for a row whose batch is gone.
+pub(super) fn lost() -> Error {
+    Error::new(Kind::Internal, "a row that was ordered is not held")
+}
+
 /// A source.
 pub(super) struct SourceCursor {
     index: usize,
@@ -125,7 +133,7 @@ impl SourceCursor {
             (Some(held), Some(at)) if at < held.rows => {
                 Ok(wanted.keys(&held.arrays, at, 1)?.to_bytes(&wanted.key.shape, 0))
             }
-            _ => Err(Error::new(Kind::Internal, "a row that was ordered is not held")),
+            _ => Err(lost()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! runs     0:40+2   1:7+1   0:42+3        batch, first row, rows
 //! few long runs     copied run by run     many short ones    copied by two selectors a row
 //! one run           a slice, not copied
+//! rows of one key   this column may have the value of another row, or a new one
 //! ```
 //!
 //! # Invariants
@@ -20,27 +21,30 @@ use std::sync::{Arc, OnceLock};
 
 use arrow_array::{ArrayRef, UInt32Array};
 
-use super::cursor::Held;
+use super::cursor::{Slots, lost};
+use super::rules::ColumnRule;
+use crate::packed_runs::replace;
+use crate::plan::KeyGroups;
 use plait_base::{Result, Run, SourceId};
 use plait_interleave::Interleave;
 
 /// Runs of this many rows on average are copied run by run.
 const RUN_ROWS_MIN: usize = 16;
 
-/// The batches that rows may come from: a place each, free once its last row has left.
-pub(super) type Slots = [Option<Arc<Held>>];
-
 /// Some rows of the result, before they are copied.
 pub(super) struct OutputRows {
     /// Places among the slots instead of sources, rows of batches.
     runs: Vec<Run>,
     rows: usize,
+    /// Rows of one key that leave as one, likewise.
+    groups: KeyGroups,
     lowered: OnceLock<Lowered>,
 }
 
 /// The same, for copying.
 struct Lowered {
-    batches: Vec<Arc<Held>>,
+    /// Places among the slots.
+    batches: Vec<SourceId>,
     how: CopyBy,
 }
 
@@ -54,9 +58,9 @@ enum CopyBy {
 }
 
 impl OutputRows {
-    pub(super) fn new(runs: Vec<Run>) -> Self {
+    pub(super) fn new(runs: Vec<Run>, groups: KeyGroups) -> Self {
         let rows = runs.iter().map(|run| run.len as usize).sum();
-        Self { runs, rows, lowered: OnceLock::new() }
+        Self { runs, rows, groups, lowered: OnceLock::new() }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -78,18 +82,40 @@ impl OutputRows {
                 halves[1].push(Run { start, len, ..*run });
             }
         }
-        halves.map(Self::new)
+        let middle = (self.rows / 2) as u64;
+        let [first, second] = halves;
+        let [before, behind] = self.groups.split(middle);
+        [Self::new(first, before), Self::new(second, behind)]
     }
 
-    /// Column `column` of the rows.
+    /// Column `column` of the rows; `rule` says which value rows of one key have.
     ///
     /// # Errors
     /// `Unsupported` when the keys of a dictionary, run ends or 32-bit offsets are too narrow for all
-    /// rows.
-    pub(super) fn column(&self, slots: &Slots, column: usize) -> Result<ArrayRef> {
-        let lowered = self.lowered.get_or_init(|| lower(&self.runs, self.rows, slots));
-        let values: Vec<ArrayRef> =
-            lowered.batches.iter().map(|batch| Arc::clone(&batch.columns[column])).collect();
+    /// rows; `InvalidArgument` for a sum that does not fit its type.
+    pub(super) fn column(
+        &self,
+        slots: &Slots,
+        column: usize,
+        rule: Option<&ColumnRule>,
+    ) -> Result<ArrayRef> {
+        let values = |slot: &SourceId| {
+            let held = slots.get(slot.index()).and_then(Option::as_ref).ok_or_else(lost)?;
+            held.columns.get(column).cloned().ok_or_else(lost)
+        };
+        let Some(rule) = rule.filter(|rule| !rule.is_last() && !self.groups.is_empty()) else {
+            let lowered = self.lowered.get_or_init(|| lower(&self.runs, self.rows, slots));
+            let values = lowered.batches.iter().map(values).collect::<Result<_>>()?;
+            return gather(values, &lowered.how);
+        };
+        let (replaced, new) = rule.combine(&self.groups, slots, column)?;
+        let runs = replace(self.runs.iter().copied(), replaced.into_iter().map(Ok), |_| Ok(()))?;
+        let lowered = lower(runs.as_slice(), self.rows, slots);
+        let values = |slot: &SourceId| match (slot.index() == slots.len(), &new) {
+            (true, Some(new)) => Ok(Arc::clone(new)),
+            _ => values(slot),
+        };
+        let values = lowered.batches.iter().map(values).collect::<Result<_>>()?;
         gather(values, &lowered.how)
     }
 }
@@ -97,16 +123,16 @@ impl OutputRows {
 /// Finds the batches of `runs`, and takes short runs apart into rows.
 fn lower(runs: &[Run], len: usize, slots: &Slots) -> Lowered {
     const NONE: u32 = u32::MAX;
-    let mut places = vec![NONE; slots.len()];
-    let mut batches: Vec<Arc<Held>> = Vec::new();
+    // Behind the slots is the place of values that are in no batch.
+    let mut places = vec![NONE; slots.len() + 1];
+    let mut batches: Vec<SourceId> = Vec::new();
     let mut place = |slot: SourceId| {
         let found = places[slot.index()];
         if found != NONE {
             return found;
         }
         let next = u32::try_from(batches.len()).unwrap_or(NONE);
-        // A slot is free only when no row of it is to leave.
-        batches.extend(slots[slot.index()].clone());
+        batches.push(slot);
         places[slot.index()] = next;
         next
     };

@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::cursor::{Held, SourceCursor};
-use super::gather::{OutputRows, Slots};
-use super::order::{Next, Order, PART_ROWS, lost};
+use super::cursor::{Held, Slots, SourceCursor, lost};
+use super::gather::OutputRows;
+use super::order::{Next, Order, PART_ROWS};
 use super::schema::{check_keys, unite};
 use super::wanted::Wanted;
 use super::{Alone, MergeStreamOptions, Source, Workers};
 use crate::key::{KeyShape, encode_arrow};
-use crate::plan::{Dropped, Merge, OrderCheck};
+use crate::plan::{DropRule, Dropped, Merge, OrderCheck};
 use plait_base::{Error, Kind, Result, SourceId};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
@@ -37,6 +37,9 @@ const STRETCH_ROWS: usize = 65_536;
 
 /// Bytes of them, likewise.
 pub(super) const STRETCH_BYTES: usize = 16 << 20;
+
+/// Most rows of one key that are combined: their batches wait in memory.
+const GROUP_ROWS_MAX: usize = 4 << 20;
 
 /// Values (rows times columns) below which a second worker costs more than it does.
 const WORK_VALUES_MIN: usize = 16_384;
@@ -151,12 +154,14 @@ impl MergeStream {
         };
         let mut merge = Merge::new(&wanted.key.shape, sources.len(), check);
         if let Some(drops) = &wanted.drops {
-            merge.drop_rows(drops.rule.clone(), 0);
+            let rule = DropRule { group_rows_max: GROUP_ROWS_MAX, ..drops.rule.clone() };
+            merge.drop_rows(rule, 0);
         }
         let cursors = sources.into_iter().zip(adapters).enumerate();
         let cursors: Vec<SourceCursor> =
             cursors.map(|(i, (s, adapter))| SourceCursor::new(i, s, adapter)).collect();
-        let order = Order::new(merge, cursors.len());
+        let versions = wanted.drops.as_ref().map_or(0, |drops| drops.rule.versions.len());
+        let order = Order::new(merge, cursors.len(), versions);
         Ok(Self {
             schema,
             wanted,
@@ -238,6 +243,8 @@ impl MergeStream {
                 }
                 Next::Pull(source) => {
                     self.workers.check()?;
+                    // Of one key with many rows, none leaves for long.
+                    self.order.release(&mut self.slots);
                     let cursor = self.cursors.get_mut(source.index());
                     match cursor.map_or(Ok(None), |cursor| cursor.pull(&self.wanted))? {
                         Some(held) => self.order.open(source, held, &mut self.slots),
@@ -289,7 +296,8 @@ impl MergeStream {
             if let Some(at) = i.checked_sub(1) {
                 if let (Some(to), Some(part)) = (copied.get(at), parts.get(at / columns.max(1))) {
                     // A second value cannot be: each task is done once.
-                    let _ = to.set(part.column(slots, at % columns));
+                    let column = at % columns;
+                    let _ = to.set(part.column(slots, column, wanted.rules.get(column)));
                 } else if let Some(cursor) = cursors.get(at - copied.len()) {
                     cursor.encode_ahead(wanted);
                 }
@@ -332,8 +340,8 @@ impl MergeStream {
     /// A batch for which the keys of a dictionary, run ends or offsets are too narrow, as two.
     fn copy_in_halves(&mut self, part: &OutputRows) -> Result<(), ArrowError> {
         for half in part.halves() {
-            let columns =
-                (0..self.schema.fields().len()).map(|column| half.column(&self.slots, column));
+            let column = |at: usize| half.column(&self.slots, at, self.wanted.rules.get(at));
+            let columns = (0..self.schema.fields().len()).map(column);
             match columns.collect::<Result<Vec<_>>>() {
                 Ok(columns) => self.give(half.rows(), columns)?,
                 Err(e) if e.kind() == Kind::Unsupported && half.rows() > 1 => {

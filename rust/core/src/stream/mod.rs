@@ -13,18 +13,20 @@
 //!
 //! # Cost
 //! Memory: one batch a source, the keys of three slices of each, with drops one batch more, for the row
-//! that waits for others of its key, and one stretch of rows on its way out
+//! that waits for others of its key, or all batches with rows of that key if these are combined, and one stretch of rows on its way out
 //! (at most `merge::STRETCH_BYTES` unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
 //! one copy a row.
 //!
 //! # Not here
 //! Threads ([`Workers`] is what a shell brings), files, Python.
 
+mod combined;
 mod cursor;
 mod gather;
 mod key;
 mod merge;
 mod order;
+mod rules;
 mod schema;
 #[cfg(test)]
 mod tests;

@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use arrow_schema::ArrowError;
 
-use super::cursor::{Held, SourceCursor};
-use super::gather::{OutputRows, Slots};
+use super::cursor::{Held, Slots, SourceCursor, lost};
+use super::gather::OutputRows;
 use super::wanted::Wanted;
 use crate::key::render;
-use crate::plan::{Clash, Merge, Stop};
+use crate::plan::{Clash, KeyGroups, Merge, SourceRow, Stop};
 use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
 
 /// Rows that one column's copy is worth a task for.
@@ -43,6 +43,13 @@ struct Open {
     first_row: u64,
 }
 
+/// Rows of one key: places among the slots instead of sources, rows of batches.
+struct PendingGroup {
+    row: u64,
+    rows: Vec<SourceRow>,
+    newest: Vec<u32>,
+}
+
 /// The merge, and the rows that are ordered but not copied.
 pub(super) struct Order {
     pub(super) merge: Merge,
@@ -57,8 +64,12 @@ pub(super) struct Order {
     ordered: u64,
     /// The batch of each source.
     open: Vec<Option<Open>>,
-    /// A batch that its source has used up, of which a row waits for others of its key.
-    waiting: Option<(SourceId, Open)>,
+    /// Batches that their sources have used up, of which rows wait for others of their key.
+    waiting: Vec<(SourceId, Open)>,
+    /// Rows of one key that are pending as one, by how many rows were ordered before them.
+    groups: VecDeque<PendingGroup>,
+    /// How many version columns there are.
+    versions: usize,
     /// Slots whose last row was ordered, and how many rows had been then.
     used_up: VecDeque<(u64, SourceId)>,
     /// Slots without a batch.
@@ -67,8 +78,10 @@ pub(super) struct Order {
 
 impl Order {
     /// The order of rows of `sources` sources, none of which has a batch yet.
-    pub(super) fn new(merge: Merge, sources: usize) -> Self {
+    pub(super) fn new(merge: Merge, sources: usize, versions: usize) -> Self {
         Self {
+            groups: VecDeque::new(),
+            versions,
             merge,
             runs: Runs::default(),
             pending: Vec::new(),
@@ -76,7 +89,7 @@ impl Order {
             rows: 0,
             ordered: 0,
             open: (0..sources).map(|_| None).collect(),
-            waiting: None,
+            waiting: Vec::new(),
             used_up: VecDeque::new(),
             free: Vec::new(),
         }
@@ -149,78 +162,117 @@ impl Order {
     /// All rows of the batch of `source` were looked at.
     fn use_up(&mut self, source: SourceId) {
         let Some(open) = self.open[source.index()].take() else { return };
-        let waits = |(of, row): (SourceId, u64)| of == source && row >= open.first_row;
-        if self.merge.staged().is_some_and(waits) {
-            self.waiting = Some((source, open));
+        if self.merge.is_staged(source, &(open.first_row..u64::MAX)) {
+            self.waiting.push((source, open));
         } else {
             self.used_up.push_back((self.ordered, open.slot));
         }
     }
 
-    /// Makes the runs of a step pending: each lies in the batch of its source, but that of the row
-    /// that waited, which may begin in the one before.
+    /// Makes the runs of a step pending: each lies in the batch of its source, but those of rows
+    /// that waited, which may begin in one before.
     fn keep_runs(&mut self) -> Result<()> {
         if self.next * 2 > self.pending.len() {
             self.pending.drain(..self.next);
             self.next = 0;
         }
+        self.keep_groups()?;
         let rows = self.runs.rows();
         self.ordered += rows;
         self.rows += usize::try_from(rows).unwrap_or(usize::MAX - self.rows);
         self.pending.reserve(self.runs.len());
-        let mut runs = self.runs.as_slice();
-        let mut rest_of_first = None;
-        if let (Some((source, batch)), Some((run, rest))) = (&self.waiting, runs.split_first())
-            && run.source == *source
-            && self.open[source.index()].as_ref().is_none_or(|open| run.start < open.first_row)
-        {
-            // One row of that batch waited; what follows it is in the batch that is open.
-            self.pending.push(Run {
-                source: batch.slot,
-                start: run.start - batch.first_row,
-                len: 1,
-            });
-            rest_of_first =
-                (run.len > 1).then(|| Run { start: run.start + 1, len: run.len - 1, ..*run });
-            runs = rest;
-        } else if let (Some(last), Some((run, rest))) =
-            (self.pending.last_mut(), runs.split_first())
+        let runs = std::mem::take(&mut self.runs);
+        let mut rest = runs.as_slice();
+        if !self.waiting.is_empty() {
+            // What waited leaves first.
+            while let Some((run, behind)) = rest.split_first()
+                && !self.is_open(run.source, run.start)
+            {
+                self.keep_split(*run)?;
+                rest = behind;
+            }
+        } else if let (Some(last), Some((run, behind))) =
+            (self.pending.last_mut(), rest.split_first())
             && let Some(Some(open)) = self.open.get(run.source.index())
             && last.source == open.slot
             && last.end() + open.first_row == run.start
             && let Some(len) = last.len.checked_add(run.len)
         {
             last.len = len;
-            runs = rest;
+            rest = behind;
         }
         let open = &self.open;
         let mut are_held = true;
-        self.pending.extend(rest_of_first.iter().chain(runs).map(|run| {
-            match &open[run.source.index()] {
-                Some(open) if run.start >= open.first_row => {
-                    Run { source: open.slot, start: run.start - open.first_row, ..*run }
-                }
-                _ => {
-                    are_held = false;
-                    *run
-                }
+        self.pending.extend(rest.iter().map(|run| match &open[run.source.index()] {
+            Some(open) if run.start >= open.first_row => {
+                Run { source: open.slot, start: run.start - open.first_row, ..*run }
+            }
+            _ => {
+                are_held = false;
+                *run
             }
         }));
+        self.runs = runs;
         self.stop_waiting();
         if are_held { Ok(()) } else { Err(lost()) }
     }
 
-    /// Gives the batch up whose row waited, once it has left or another stays instead.
+    fn is_open(&self, source: SourceId, row: u64) -> bool {
+        self.open[source.index()].as_ref().is_some_and(|open| row >= open.first_row)
+    }
+
+    /// The batch that a row is in, and the first row of the next batch of its source.
+    fn batch_of(&self, source: SourceId, row: u64) -> Result<(&Open, u64)> {
+        let mut end = u64::MAX;
+        let batches = self.waiting.iter().filter(|(of, _)| *of == source).map(|(_, batch)| batch);
+        // Those of one source follow each other.
+        for batch in batches.chain(&self.open[source.index()]).collect::<Vec<_>>().iter().rev() {
+            if row >= batch.first_row {
+                return Ok((batch, end));
+            }
+            end = batch.first_row;
+        }
+        Err(lost())
+    }
+
+    /// Makes a run pending that begins in a batch that waits and may end in one behind it.
+    fn keep_split(&mut self, run: Run) -> Result<()> {
+        let mut start = run.start;
+        while start < run.end() {
+            let (batch, end) = self.batch_of(run.source, start)?;
+            let len = u32::try_from(run.end().min(end) - start).unwrap_or(u32::MAX);
+            let run = Run { source: batch.slot, start: start - batch.first_row, len };
+            self.pending.push(run);
+            start += u64::from(len);
+        }
+        Ok(())
+    }
+
+    /// Makes the groups of a step pending.
+    fn keep_groups(&mut self) -> Result<()> {
+        let groups = self.merge.take_groups(0);
+        for group in groups.iter() {
+            let place = |at: &SourceRow| {
+                let (batch, _) = self.batch_of(at.source, at.row)?;
+                Ok(SourceRow { source: batch.slot, row: at.row - batch.first_row })
+            };
+            let rows = group.rows.iter().map(place).collect::<Result<Vec<_>>>()?;
+            let newest = group.newest.to_vec();
+            self.groups.push_back(PendingGroup { row: group.row, rows, newest });
+        }
+        Ok(())
+    }
+
+    /// Gives batches up whose rows waited, once they have left or others stay instead.
     pub(super) fn stop_waiting(&mut self) {
-        let Some((source, open)) = &self.waiting else { return };
-        // A row of the next batches of this source is not a row of this one.
-        let next = self.open[source.index()].as_ref().map(|open| open.first_row);
-        let waits = |(of, row): (SourceId, u64)| {
-            of == *source && row >= open.first_row && next.is_none_or(|next| row < next)
-        };
-        if !self.merge.staged().is_some_and(waits) {
-            self.used_up.push_back((self.ordered, open.slot));
-            self.waiting = None;
+        for (source, batch) in std::mem::take(&mut self.waiting) {
+            // A row of the next batches of this source is not a row of this one.
+            let next = self.open[source.index()].as_ref().map(|open| open.first_row);
+            let rows = batch.first_row..next.unwrap_or(u64::MAX);
+            match self.merge.is_staged(source, &rows) {
+                true => self.waiting.push((source, batch)),
+                false => self.used_up.push_back((self.ordered, batch.slot)),
+            }
         }
     }
 
@@ -236,6 +288,7 @@ impl Order {
         while left > 0 {
             let mut room = part_rows.min(left);
             left -= room;
+            let groups = self.groups_of(room);
             self.rows -= room;
             let first = self.next;
             let mut runs = Vec::new();
@@ -260,9 +313,22 @@ impl Order {
             if runs.is_empty() {
                 runs = self.pending[first..self.next].to_vec();
             }
-            parts.push(OutputRows::new(runs));
+            parts.push(OutputRows::new(runs, groups));
         }
         Ok(parts)
+    }
+
+    /// The groups of the next `rows` pending rows, from the first of them on.
+    fn groups_of(&mut self, rows: usize) -> KeyGroups {
+        let first = self.ordered - self.rows as u64;
+        let mut groups = KeyGroups::new(self.versions);
+        while let Some(group) = self.groups.front()
+            && group.row < first + rows as u64
+        {
+            groups.push(group.row - first, &group.rows, group.newest.iter().copied());
+            self.groups.pop_front();
+        }
+        groups
     }
 
     /// Lets the batches go of which no row is pending or to come.
@@ -278,22 +344,12 @@ impl Order {
     }
 }
 
-pub(super) fn lost() -> Error {
-    Error::new(Kind::Internal, "a row that was ordered is not held")
-}
-
-/// The error for two rows of one key.
+/// The error for rows of one key that are too many.
 fn clashing(clash: Clash, cursors: &[SourceCursor], wanted: &Wanted) -> Result<Error> {
     let ((before, first), (after, second)) = (clash.before, clash.after);
     let cursor = &cursors[after.index()];
     let key = cursor.key_of(second, wanted)?;
-    let error = Error::new(Kind::DuplicateKey, "two rows have the same key")
-        .with_row(second)
-        .with_got(format!(
-            "{} as in {}",
-            render(&wanted.key.shape, &key),
-            cursors[before.index()].place(first)
-        ))
-        .with_hint("on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do");
+    let key = render(&wanted.key.shape, &key);
+    let error = clash.error(&key, &cursors[before.index()].place(first)).with_row(second);
     Ok(cursor.tell(error))
 }

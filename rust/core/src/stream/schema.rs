@@ -87,10 +87,17 @@ impl United {
     pub(super) fn renamed(&self, order: &SortOrder) -> Result<SortOrder> {
         let mut columns = Vec::with_capacity(order.len());
         for column in order.columns() {
-            let path = self.frozen.path(&self.sources, &column.path)?;
-            columns.push(SortColumn { path, ..column.clone() });
+            columns.push(SortColumn { path: self.path(&column.path)?, ..column.clone() });
         }
         order.with_columns(columns)
+    }
+
+    /// The path of a column in the schema, where sources call it otherwise.
+    ///
+    /// # Errors
+    /// As [`renamed`](Self::renamed).
+    pub(super) fn path(&self, path: &[String]) -> Result<Vec<String>> {
+        self.frozen.path(&self.sources, path)
     }
 }
 

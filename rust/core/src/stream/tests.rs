@@ -1,11 +1,12 @@
 //! The oracle: concatenate, sort stably. And what is pulled, and when.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int64Type};
+use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_array::{ArrayRef, DictionaryArray, Int64Array, RecordBatchIterator, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use proptest::prelude::*;
@@ -160,4 +161,85 @@ fn a_column_that_must_not_be_null_is_watched() {
     let mut merge = MergeStream::try_new(sources, &options("k", 4), Box::new(Alone)).unwrap();
     let error = Error::from_arrow(merge.next().unwrap().unwrap_err());
     assert_eq!((error.kind(), error.path()), (Kind::SchemaDrift, Some("a.parquet")));
+}
+
+/// Key, whether it deletes, and a value that may be null.
+type Change = (i64, bool, Option<i64>);
+
+fn changes(rows: &[Change]) -> RecordBatch {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("k", DataType::Int64, false),
+        Field::new("gone", DataType::Boolean, false),
+        Field::new("last", DataType::Int64, true),
+        Field::new("sum", DataType::Int64, true),
+        Field::new("least", DataType::Int64, true),
+    ]));
+    let k: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
+    let gone: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.1)).collect::<BooleanArray>());
+    let value: ArrayRef = Arc::new(rows.iter().map(|row| row.2).collect::<Int64Array>());
+    let columns = vec![k, gone, Arc::clone(&value), Arc::clone(&value), value];
+    RecordBatch::try_new(schema, columns).unwrap()
+}
+
+/// The oracle: what each key became, change by change.
+fn replayed(sources: &[Vec<Change>]) -> Vec<(i64, [Option<i64>; 3])> {
+    let mut state: BTreeMap<i64, [Option<i64>; 3]> = BTreeMap::new();
+    for (key, deletes, value) in sources.iter().flatten() {
+        if *deletes {
+            state.remove(key);
+            continue;
+        }
+        let now = state.entry(*key).or_default();
+        let (Some(value), [_, sum, least]) = (*value, *now) else { continue };
+        let smaller = least.map_or(value, |least| least.min(value));
+        *now = [Some(value), Some(sum.unwrap_or(0) + value), Some(smaller)];
+    }
+    state.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn rows_of_one_key_become_what_their_changes_make_of_it(
+        mut sources in prop::collection::vec(
+            prop::collection::vec(
+                (-3_i64..4, prop::bool::weighted(0.1), prop::option::of(-9_i64..9)), 0..60,
+            ), 1..6,
+        ),
+        batch in 1_usize..9, batch_rows in 1_usize..30, reverse: bool,
+    ) {
+        use crate::plan::{Aggregate, OnDuplicate};
+        sources.iter_mut().for_each(|rows| rows.sort_by_key(|row| row.0));
+        let expected = replayed(&sources);
+        if reverse {
+            sources.reverse();
+            sources.iter_mut().for_each(|rows| rows.reverse());
+        }
+        let given = || sources.iter().map(|rows| {
+            source(rows.chunks(batch).chain([&[][..]]).map(changes).collect())
+        });
+        let mut how = options(if reverse { "-k" } else { "k" }, batch_rows);
+        how.drops.on_duplicate = OnDuplicate::Aggregate;
+        how.drops.delete_where = Some("gone".into());
+        how.drops.newest_first = reverse;
+        let functions =
+            [("last", Aggregate::LastNonNull), ("sum", Aggregate::Sum), ("least", Aggregate::Min)];
+        how.drops.combine.aggregates =
+            functions.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect();
+        let merge = MergeStream::try_new(given().collect(), &how, Box::new(Two)).unwrap();
+        let mut found = Vec::new();
+        for batch in merge {
+            let batch = batch.unwrap();
+            let at = |column: usize| batch.column(column).as_primitive::<Int64Type>().clone();
+            let (k, of) = (at(0), [at(2), at(3), at(4)]);
+            let value = |array: &Int64Array, row: usize| array.is_valid(row).then(|| array.value(row));
+            found.extend((0..batch.num_rows()).map(|row| {
+                (k.value(row), [0, 1, 2].map(|column: usize| value(&of[column], row)))
+            }));
+        }
+        if reverse {
+            found.reverse();
+        }
+        prop_assert_eq!(found, expected);
+    }
 }

@@ -18,6 +18,7 @@ use arrow_schema::DataType;
 
 use super::MergeStreamOptions;
 use super::key::KeyColumns;
+use super::rules::ColumnRule;
 use super::schema::United;
 use crate::key::{KeyShape, Keys, SortOrder};
 use crate::plan::{Condition, Drops, MarkColumn, Marks};
@@ -27,6 +28,8 @@ use plait_base::Result;
 pub(super) struct Wanted {
     pub(super) key: KeyColumns,
     pub(super) drops: Option<Drops<KeyColumns>>,
+    /// How each column is combined, where rows are.
+    pub(super) rules: Vec<ColumnRule>,
 }
 
 /// The arrays of these columns in a batch.
@@ -34,7 +37,7 @@ pub(super) struct Arrays {
     keys: Vec<ArrayRef>,
     deletes: Vec<ArrayRef>,
     expired: Vec<ArrayRef>,
-    version: Vec<ArrayRef>,
+    versions: Vec<Vec<ArrayRef>>,
 }
 
 impl MarkColumn for KeyColumns {
@@ -57,7 +60,9 @@ impl Wanted {
         let find = |named: &SortOrder| KeyColumns::try_new(&united.renamed(named)?, &united.schema);
         let key = find(&order)?;
         let drops = Drops::find(&options.drops, &order, find)?;
-        Ok(Self { key, drops })
+        let asked = options.drops.clone().renamed(|path| united.path(path))?;
+        let rules = ColumnRule::find(&asked, &order, &key, &united.schema)?;
+        Ok(Self { key, drops, rules })
     }
 
     /// What is read of a batch with these columns.
@@ -70,7 +75,11 @@ impl Wanted {
             keys: self.key.arrays(columns)?,
             deletes: of(drops.and_then(|drops| Some(&drops.deletes.as_ref()?.column)))?,
             expired: of(drops.and_then(|drops| Some(&drops.expired.as_ref()?.column)))?,
-            version: of(drops.and_then(|drops| drops.version.as_ref()))?,
+            versions: drops
+                .map_or(&[][..], |drops| &drops.versions)
+                .iter()
+                .map(|version| version.arrays(columns))
+                .collect::<Result<_>>()?,
         })
     }
 
@@ -86,11 +95,13 @@ impl Wanted {
             let Some(condition) = condition else { return Ok(Vec::new()) };
             Ok(condition.holds(&condition.column.encode(of, start, len)?))
         };
-        let version = drops.version.as_ref();
+        let versions = drops.versions.iter().zip(&arrays.versions);
         Ok(Some(Marks {
             deletes: holds(&drops.deletes, &arrays.deletes)?,
             expired: holds(&drops.expired, &arrays.expired)?,
-            versions: version.map(|v| v.encode(&arrays.version, start, len)).transpose()?,
+            versions: versions
+                .map(|(version, arrays)| version.encode(arrays, start, len))
+                .collect::<Result<_>>()?,
         }))
     }
 }

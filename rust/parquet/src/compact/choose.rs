@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 
 use plait_core::Result;
+use plait_core::plan::VersionBy;
 use plait_core::policy::{File, Group, Keep, Policy, choose, is_oldest};
 use serde::{Deserialize, Serialize};
 
@@ -65,9 +66,10 @@ impl Chooser<'_> {
         // Where all rows stay, only the order of rows with equal keys is at stake.
         let keep = match self.options.on_duplicate {
             OnDuplicateOption::KeepAll | OnDuplicateOption::Error => Keep::Nothing,
-            OnDuplicateOption::KeepFirst | OnDuplicateOption::KeepLast => {
-                Keep::Ages(self.strangers)
-            }
+            OnDuplicateOption::KeepFirst
+            | OnDuplicateOption::KeepLast
+            | OnDuplicateOption::Update
+            | OnDuplicateOption::Aggregate => Keep::Ages(self.strangers),
         };
         let group = |group: Group| SurveyedGroup {
             keep_tombstones: self.options.deletes && !self.is_last_word(files, &group.files),
@@ -108,9 +110,10 @@ impl Chooser<'_> {
 
     /// Whether a row that deletes has nothing left to delete outside of the group.
     fn is_last_word(&self, files: &[File], members: &[usize]) -> bool {
-        let of_any_age = self.options.version_by.is_some();
+        // Where rows are combined, the order of rows says what a row deletes.
+        let of_any_age = matches!(self.options.version_by, Some(VersionBy::Row(_)));
         // Where the first stays, a row that deletes is there for whatever comes.
-        self.options.on_duplicate == OnDuplicateOption::KeepLast
+        self.options.on_duplicate != OnDuplicateOption::KeepFirst
             && is_oldest(files, self.strangers, members, of_any_age)
     }
 }

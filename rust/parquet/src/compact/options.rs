@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plait_core::plan::VersionBy;
 use plait_core::policy::{Policy, SizeTiered};
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ pub(crate) struct SurveyOptions {
     /// What becomes of rows with one key.
     pub(crate) on_duplicate: OnDuplicateOption,
     /// Column of their versions.
-    pub(crate) version_by: Option<String>,
+    pub(crate) version_by: Option<VersionBy>,
     /// Whether there are rows that delete their key.
     pub(crate) deletes: bool,
     /// What becomes of files that are not sorted: left alone in any case, unless they are sorted.

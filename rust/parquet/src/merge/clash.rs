@@ -27,14 +27,6 @@ pub(super) fn clashing(prepared: &Prepared, clash: Clash, context: &Context) -> 
     let after = source(id)?;
     let before = source(clash.before.0)?;
     let key = keys.stored(&key_at(after, keys, row, cache, context)?)?;
-    Ok(Error::new(Kind::DuplicateKey, "two rows have the same key")
-        .with_path(after.path())
-        .with_row(row)
-        .with_got(format!(
-            "{} as in row {} of {}",
-            render(&keys.shape, &key),
-            clash.before.1,
-            before.path()
-        ))
-        .with_hint("on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do"))
+    let place = format!("row {} of {}", clash.before.1, before.path());
+    Ok(clash.error(&render(&keys.shape, &key), &place).with_path(after.path()).with_row(row))
 }

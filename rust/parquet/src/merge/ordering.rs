@@ -21,13 +21,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::SourceId;
-use plait_core::plan::{Ask, Disorder, Dropped, OrderCheck, Window, WindowRule, Windows};
+use plait_core::plan::{Ask, Disorder, DropRule, Dropped, OrderCheck, Window, WindowRule, Windows};
 use plait_core::{Error, Kind, Result};
 
 use super::clash::clashing;
 use super::prepare::Prepared;
 use super::sizes::{Sizes, Written};
 use crate::chunk;
+use crate::combine::SharedRuns;
 use crate::drops::MarkReader;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
@@ -48,6 +49,14 @@ const CURSOR_BYTES: u64 = 2 << 20;
 /// Most encoded bytes that are woven together: packed, most of them wait on disk.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
 
+/// Into so many parts the steps of a batch are divided where rows are combined.
+const COMBINED_PARTS: usize = 4;
+
+/// The rows of one key that are combined may take so many times the steps of a batch, at so many bytes
+/// a row: a key with more is refused.
+const GROUP_PARTS: usize = 4;
+const GROUP_ROW_BYTES: usize = 16;
+
 /// What is written next.
 pub(super) struct Batch {
     /// Windows that are woven together: pages of sources that end in one go on in the next.
@@ -58,6 +67,8 @@ pub(super) struct Batch {
     pub(super) ends_output: bool,
     /// Where its chunks wait.
     pub(super) waiting: Arc<Waiting>,
+    /// What its leaves have in common where rows are combined.
+    pub(super) shared: SharedRuns,
     rows: u64,
     /// Bytes of the steps of its windows.
     steps_bytes: usize,
@@ -132,7 +143,8 @@ impl<'a> Ordering<'a> {
         let shape = prepared.keys.read_shape().clone();
         let mut windows = Windows::new(shape, prepared.sources.len(), rule, check);
         if let Some(drops) = &prepared.drops {
-            windows.drop_rows(drops.rule.clone());
+            let group_rows_max = prepared.sizes.batch_steps_bytes * GROUP_PARTS / GROUP_ROW_BYTES;
+            windows.drop_rows(DropRule { group_rows_max, ..drops.rule.clone() });
         }
         for (source, rows) in prepared.sources.iter().zip(&prepared.rows) {
             match rows.is_empty() {
@@ -193,6 +205,7 @@ impl<'a> Ordering<'a> {
                 self.prepared.sizes.spill_bytes,
                 self.context,
             )),
+            shared: SharedRuns::new(self.context),
             rows: 0,
             steps_bytes: 0,
             charge: self.context.charge(0),
@@ -227,14 +240,14 @@ impl<'a> Ordering<'a> {
             batch.copy = Some(window);
         } else if !is_empty {
             batch.rows += window.steps.rows();
-            batch.steps_bytes += window.steps.memory_size();
+            batch.steps_bytes += window.steps.memory_size() + window.groups.memory_size();
             batch.windows.push(window);
         }
         let encoded = batch.rows as f64 * self.sizes.encoded_per_row;
         Ok(batch.ends_output
             || is_copy
             || encoded >= self.batch_bytes as f64
-            || batch.steps_bytes >= self.prepared.sizes.batch_steps_bytes)
+            || batch.steps_bytes >= batch_steps_bytes(self.prepared))
     }
 
     /// Where rows are dropped, the first and the last that leave say what the keys are.
@@ -412,6 +425,7 @@ fn window_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> WindowRule {
             false => 0,
         },
         sample_every: if prepared.order().is_empty() { 0 } else { KEY_INDEX_ROWS },
+        groups_bytes: batch_steps_bytes(prepared),
     }
 }
 
@@ -421,6 +435,13 @@ fn batch_bytes(prepared: &Prepared<'_>) -> u64 {
     let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
     let cursors = depth.max(1) as u64 * prepared.leaves.len() as u64;
     cursors.saturating_mul(CURSOR_BYTES).min(BATCH_BYTES_MAX)
+}
+
+/// Bytes of steps that are woven together. Where rows are combined, they are those of whole rows, of
+/// groups, of what leaves share, and of the leaves that are woven.
+fn batch_steps_bytes(prepared: &Prepared<'_>) -> usize {
+    let bytes = prepared.sizes.batch_steps_bytes;
+    if prepared.combine.is_some() { bytes / COMBINED_PARTS } else { bytes }
 }
 
 /// Makes the keys of a window those that files hold.

@@ -19,6 +19,7 @@ use plait_core::region::{Bounds, Region, sweep};
 
 use super::attempt::Attempt;
 use super::frame::Frame;
+use crate::combine::Combine;
 use crate::drops::{self, FileDrops};
 use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
@@ -58,6 +59,8 @@ pub(super) struct Prepared<'a> {
     pub(super) first_keys: Vec<(SourceId, Vec<u8>)>,
     /// What is dropped, if anything is.
     pub(super) drops: Option<FileDrops>,
+    /// How rows of one key are combined, if they are.
+    pub(super) combine: Option<Combine>,
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) sizes: MergeSizes,
@@ -251,6 +254,10 @@ fn prepare_parts<'a>(
                 .map(Arc::new);
     }
     let drops = drops::find(options, &frame.order, &of_sources, &source_leaves)?;
+    let combine = {
+        let drops = options.drop_options();
+        Combine::find(&drops, &keys, &of_sources, &source_leaves, &leaves)?
+    };
     let first_keys = first_keys(&bounds, &mut keys)?;
     let type_defined = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
     Ok(Prepared {
@@ -265,6 +272,7 @@ fn prepare_parts<'a>(
         keys,
         first_keys,
         drops,
+        combine,
         regions,
         properties,
         sizes,

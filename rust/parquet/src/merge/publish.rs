@@ -55,6 +55,7 @@ pub(super) fn publish(
     let is_whole = what.tasks.len() as u64 == plan.outputs;
     let rows_all: u64 = plan.sources.iter().map(|source| source.rows).sum();
     let rows_dropped = reasons(&all);
+    let values_merged = all.iter().map(|done| done.made.values_merged).sum();
     let dropped: u64 = rows_dropped.values().sum();
     if rows_in != rows_out + dropped || (is_whole && rows_in != rows_all) {
         return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
@@ -113,6 +114,7 @@ pub(super) fn publish(
         rows_in,
         rows_out,
         rows_dropped,
+        values_merged,
         sources,
         outputs,
         copied: by_tier(

@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use plait_core::key::prefix_len;
-use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::{Dropped, Window};
 use plait_core::{Error, Kind, Result};
 
@@ -27,6 +26,7 @@ use super::mapped::Mapping;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
+use crate::combine::Combine;
 use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier};
 use crate::plan::largest_cursor;
@@ -36,13 +36,15 @@ use crate::row_map::FinishedMap;
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
-use crate::weave::{SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
+use crate::weave::{LeafRows, SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
 use crate::zone::ZoneMap;
 
 /// What a run made.
 #[derive(Default)]
 pub(super) struct RunOutputs {
     pub(super) dropped: Dropped,
+    /// Values of rows that share a key which are not those of the last of them.
+    pub(super) values_merged: u64,
     pub(super) outputs: Vec<Finished>,
     /// What became of the rows of the sources, if that is asked for.
     pub(super) map: Option<FinishedMap>,
@@ -95,6 +97,7 @@ pub(super) fn run(
     attempt.times.order_s += weaver.ordering().seconds;
     attempt.times.weave_s += writer.seconds;
     writer.made.dropped = weaver.ordering().dropped();
+    writer.made.values_merged = prepared.combine.as_ref().map_or(0, Combine::values_merged);
     if let Some(rows) = weaver.ordering().rows_by_memory {
         writer.made.warnings.push(format!(
             "memory_limit allows row groups of {rows} rows, fewer than were asked for"
@@ -158,13 +161,21 @@ impl<'a> Weaver<'a> {
         leaf: usize,
         share: Option<&dyn SharedWork>,
     ) -> Result<Vec<Chunk>> {
-        let steps: Vec<&PackedRuns> = batch.windows.iter().map(|window| &window.steps).collect();
-        let leaf = self
-            .prepared
-            .leaves
-            .get(leaf)
-            .ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
-        weave(self.weaving, leaf, &steps, &batch.waiting, share)
+        let Prepared { leaves, combine, .. } = self.prepared;
+        let output =
+            leaves.get(leaf).ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
+        let (mut rows, _charge) = match combine {
+            None => {
+                let same = batch.windows.iter().map(|window| LeafRows::same(&window.steps));
+                (same.collect(), None)
+            }
+            Some(combine) => {
+                let (rows, charge) =
+                    combine.rows_of(self.weaving, leaves, leaf, &batch.windows, &batch.shared)?;
+                (rows, Some(charge))
+            }
+        };
+        weave(self.weaving, output, &mut rows, &batch.waiting, share)
     }
 }
 
@@ -340,7 +351,7 @@ impl OutputsWriter<'_> {
         if !output.copy(self.weaving, &self.prepared.leaves, window, source, row_group, waiting)? {
             let (weaving, leaves) = (self.weaving, &self.prepared.leaves);
             return self.weave(output, std::slice::from_ref(window), |leaf| {
-                weave(weaving, &leaves[leaf], &[&window.steps], waiting, None)
+                weave(weaving, &leaves[leaf], &mut [LeafRows::same(&window.steps)], waiting, None)
             });
         }
         self.made.chunk.rows += rows;

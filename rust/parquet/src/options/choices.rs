@@ -94,6 +94,10 @@ choice!(
         KeepLast,
         /// There must not be several.
         Error,
+        /// One row with the last value of each column that is not null.
+        Update,
+        /// One row, each column by an aggregate function.
+        Aggregate,
     }
 );
 choice!(
@@ -171,6 +175,8 @@ impl From<OnDuplicateOption> for OnDuplicate {
             OnDuplicateOption::KeepFirst => Self::KeepFirst,
             OnDuplicateOption::KeepLast => Self::KeepLast,
             OnDuplicateOption::Error => Self::Error,
+            OnDuplicateOption::Update => Self::Update,
+            OnDuplicateOption::Aggregate => Self::Aggregate,
         }
     }
 }

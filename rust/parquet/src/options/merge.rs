@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use plait_core::plan::DropOptions;
+use plait_core::plan::{Aggregate, DropOptions, VersionBy};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -85,8 +85,15 @@ pub struct MergeOptions {
     pub metadata_conflicts: MetadataConflictsOption,
     /// Which of several rows with one key stay.
     pub on_duplicate: OnDuplicateOption,
-    /// Column of the versions of rows: with `keep_last`, the highest stays.
-    pub version_by: Option<String>,
+    /// Column of the versions of rows: with `keep_last`, the highest stays. With `update`, columns of
+    /// versions, and those that go by each.
+    pub version_by: Option<VersionBy>,
+    /// With `update`, columns that take the last value even if it is null.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replace_columns: Vec<String>,
+    /// With `aggregate`, the functions of columns.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub aggregate: BTreeMap<String, Aggregate>,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
     /// Whether rows that delete stay, for a merge with older files later.
@@ -190,6 +197,8 @@ impl Default for MergeOptions {
             metadata_conflicts: MetadataConflictsOption::Drop,
             on_duplicate: OnDuplicateOption::KeepAll,
             version_by: None,
+            replace_columns: Vec::new(),
+            aggregate: BTreeMap::new(),
             delete_where: None,
             keep_tombstones: false,
             drop_where: None,
@@ -297,10 +306,11 @@ impl MergeOptions {
     pub(crate) fn drop_options(&self) -> DropOptions {
         DropOptions {
             on_duplicate: self.on_duplicate.into(),
-            version_by: self.version_by.clone(),
             delete_where: self.delete_where.clone(),
             keep_tombstones: self.keep_tombstones,
             drop_where: self.drop_where.clone(),
+            ..DropOptions::default()
         }
+        .combining(self.version_by.as_ref(), &self.replace_columns, &self.aggregate)
     }
 }

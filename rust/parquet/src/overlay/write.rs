@@ -42,7 +42,7 @@ use crate::runtime::Context;
 use crate::sink::{Group, Output, append, complete};
 use crate::source::RowGroupOf;
 use crate::spill::Waiting;
-use crate::weave::{WeaveContext, weave};
+use crate::weave::{LeafRows, WeaveContext, weave};
 
 /// What is needed to write row groups.
 pub(super) struct OverlayWriter<'a> {
@@ -158,7 +158,8 @@ impl OverlayWriter<'_> {
         }
         let mut steps = PackedRuns::default();
         steps.extend(runs.as_slice())?;
-        let chunks = weave(self.weaving, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
+        let chunks = weave(self.weaving, leaf, &mut [LeafRows::same(&steps)], self.waiting, None)
+            .map_err(in_layer)?;
         for chunk in chunks {
             let bytes = chunk.close.metadata.compressed_size().max(0).unsigned_abs();
             let (kept, is_united) = (chunk.verbatim, chunk.is_united);

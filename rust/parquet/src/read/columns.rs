@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::Result;
 use plait_core::key::{Curve, Nulls, SortColumn, SortOrder};
+use plait_core::plan::VersionBy;
 use plait_core::predicate::Predicate;
 use plait_core::schema::{Frozen, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
@@ -55,7 +56,8 @@ impl ReadColumns {
         let mut needed: Vec<Vec<String>> =
             order.columns().iter().map(|column| column.path.clone()).collect();
         needed.extend(after.columns().map(<[String]>::to_vec));
-        for name in [&options.version_by, &options.delete_where].into_iter().flatten() {
+        let versions = options.version_by.iter().flat_map(VersionBy::columns);
+        for name in versions.chain(&options.delete_where) {
             for column in SortOrder::try_parse(name)?.columns() {
                 needed.push(names.path(&column.path)?);
             }

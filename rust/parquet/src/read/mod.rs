@@ -48,7 +48,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
 use plait_core::key::{SortColumn, SortOrder};
-use plait_core::plan::{DropOptions, OnDuplicate};
+use plait_core::plan::{DropOptions, OnDuplicate, ValueRule};
 use plait_core::predicate::{Filter, Predicate};
 use plait_core::schema::Frozen;
 use plait_core::stream::{
@@ -157,6 +157,12 @@ impl SortedRead {
             .then(|| Conditions::find(&before, summary, fixed))
             .transpose()?;
         let after = after.bind(columns.all.schema())?;
+        let drops = options.drops().renamed(|path| names.path(path))?;
+        let (whole_fields, combine) = (names.whole().schema().fields(), &drops.combine);
+        let is_root = |path: &[String], name: &str| path.first().is_some_and(|root| root == name);
+        let is_in_key = |name: &str| order.columns().iter().any(|c| is_root(&c.path, name));
+        ValueRule::find(drops.on_duplicate, combine, whole_fields, is_in_key)?;
+        let drops = drops.narrowed(|name| columns.all.schema().fields().find(name).is_some());
         let mut read = Self {
             order,
             schema: columns.given,
@@ -179,7 +185,7 @@ impl SortedRead {
             classes: Vec::new(),
             all: columns.all,
             last: Mutex::default(),
-            drops: options.drops().renamed(|path| names.path(path))?,
+            drops,
             opened: Arc::clone(&opened),
             options,
         };

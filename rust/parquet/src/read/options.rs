@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use plait_core::plan::DropOptions;
+use plait_core::plan::{Aggregate, DropOptions, VersionBy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -48,8 +48,14 @@ pub struct ReadOptions {
     pub reverse: bool,
     /// Which of several rows with one key stay.
     pub on_duplicate: OnDuplicateOption,
-    /// Column of the versions of rows.
-    pub version_by: Option<String>,
+    /// Column of the versions of rows, or columns of versions and those that go by each.
+    pub version_by: Option<VersionBy>,
+    /// With `update`, columns that take the last value even if it is null.
+    #[serde(default)]
+    pub replace_columns: Vec<String>,
+    /// With `aggregate`, the functions of columns.
+    #[serde(default)]
+    pub aggregate: BTreeMap<String, Aggregate>,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
     /// Whether rows that delete stay; only a plan says so.
@@ -94,10 +100,12 @@ impl ReadOptions {
     pub(super) fn drops(&self) -> DropOptions {
         DropOptions {
             on_duplicate: self.on_duplicate.into(),
-            version_by: self.version_by.clone(),
             delete_where: self.delete_where.clone(),
             keep_tombstones: self.keep_tombstones,
             drop_where: self.drop_where.clone(),
+            newest_first: self.reverse,
+            ..DropOptions::default()
         }
+        .combining(self.version_by.as_ref(), &self.replace_columns, &self.aggregate)
     }
 }

@@ -149,6 +149,8 @@ impl PlanPart {
             sort_by: Some(self.plan.sort_by.clone()),
             on_duplicate: planned.on_duplicate,
             version_by: planned.version_by.clone(),
+            replace_columns: planned.replace_columns.clone(),
+            aggregate: planned.aggregate.clone(),
             delete_where: planned.delete_where.clone(),
             keep_tombstones: planned.keep_tombstones,
             drop_where: planned.drop_where.clone(),

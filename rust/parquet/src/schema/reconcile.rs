@@ -71,6 +71,23 @@ impl Reconciled {
     }
 }
 
+impl Reconciled {
+    /// As [`path`](Self::path), where `path` may be that of a column of several leaves.
+    ///
+    /// # Errors
+    /// As [`path`](Self::path).
+    pub(crate) fn column_path(&self, path: &[String]) -> Result<Vec<String>> {
+        let found = self.path(path)?;
+        let has = |name: &String| self.schema.get_fields().iter().any(|field| field.name() == name);
+        let [name] = found.as_slice() else { return Ok(found) };
+        let renamed = self.renamed.iter().find(|renamed| renamed.from.first() == Some(name));
+        Ok(match renamed.and_then(|renamed| renamed.to.first()) {
+            Some(to) if !has(name) => vec![to.clone()],
+            _ => found,
+        })
+    }
+}
+
 /// Reconciles the schemas of `sources`, given as path and footer.
 ///
 /// # Errors

@@ -67,6 +67,8 @@ pub(crate) fn temp_options(order: &str, cursors: usize, options: &MergeOptions) 
         data_page_version: Some(1),
         on_duplicate: OnDuplicateOption::KeepAll,
         version_by: None,
+        replace_columns: Vec::new(),
+        aggregate: Default::default(),
         delete_where: None,
         keep_tombstones: false,
         drop_where: None,

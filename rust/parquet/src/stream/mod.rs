@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use plait_core::Result;
 use plait_core::key::SortOrder;
-use plait_core::plan::DropOptions;
+use plait_core::plan::{Aggregate, DropOptions, VersionBy};
 use plait_core::stream::MergeStreamOptions;
 use plait_core::workers::Workers;
 use serde::Deserialize;
@@ -47,8 +47,14 @@ struct StreamOptions {
     metadata_conflicts: MetadataConflictsOption,
     /// Which of several rows with one key stay.
     on_duplicate: OnDuplicateOption,
-    /// Column of the versions of rows.
-    version_by: Option<String>,
+    /// Column of the versions of rows, or columns of versions and those that go by each.
+    version_by: Option<VersionBy>,
+    /// With `update`, columns that take the last value even if it is null.
+    #[serde(default)]
+    replace_columns: Vec<String>,
+    /// With `aggregate`, the functions of columns.
+    #[serde(default)]
+    aggregate: BTreeMap<String, Aggregate>,
     /// Boolean column: a row where it is true deletes its key.
     delete_where: Option<String>,
     /// Whether rows that delete stay.
@@ -78,11 +84,16 @@ pub fn stream_options(options: &str) -> Result<(MergeStreamOptions, Box<dyn Work
         unite: unite(widen, missing, missing_keys, metadata_conflicts),
         drops: DropOptions {
             on_duplicate: options.on_duplicate.into(),
-            version_by: options.version_by,
             delete_where: options.delete_where,
             keep_tombstones: options.keep_tombstones,
             drop_where: options.drop_where,
-        },
+            ..DropOptions::default()
+        }
+        .combining(
+            options.version_by.as_ref(),
+            &options.replace_columns,
+            &options.aggregate,
+        ),
     };
     Ok((merge, Box::new(ScopedWorkers::new(options.threads))))
 }

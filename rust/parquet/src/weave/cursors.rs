@@ -14,8 +14,9 @@ use plait_core::SourceId;
 use plait_core::packed_runs::PackedRuns;
 
 use super::cursor::{Form, SourceCursor};
-use crate::block::Dictionary;
+use super::rows::MadeRows;
 use crate::block::reader::{OwnDictionary, United};
+use crate::block::{Dictionary, Layout};
 use crate::runtime::{Charge, Context};
 
 /// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
@@ -34,16 +35,16 @@ pub(super) struct SourceCursors {
 }
 
 impl SourceCursors {
-    /// A cursor for each of so many sources of one leaf, with what the windows before left in
-    /// `carried`.
-    pub(super) fn new(
+    /// A cursor for each of so many sources of one leaf and for rows that no source has, with what the
+    /// windows before left in `carried`.
+    pub(super) fn new<'a>(
         sources: usize,
-        windows: &[&PackedRuns],
+        windows: impl Iterator<Item = &'a PackedRuns>,
         carried: Option<Self>,
         context: &Context,
     ) -> Self {
-        let mut rows: Vec<Option<(u64, u64)>> = vec![None; sources];
-        for taken in windows.iter().flat_map(|steps| steps.taken()) {
+        let mut rows: Vec<Option<(u64, u64)>> = vec![None; sources + 1];
+        for taken in windows.flat_map(PackedRuns::taken) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
                 let start = rows.map_or(taken.start, |(start, _)| start);
                 *rows = Some((start, taken.end));
@@ -59,6 +60,16 @@ impl SourceCursors {
         });
         cursors.go_on(&rows);
         cursors
+    }
+
+    /// Takes in the rows of one window that no source has.
+    pub(super) fn supply(&mut self, made: MadeRows, layout: Layout) {
+        let at = made.source.index();
+        if let (Some(cursor), Some(rows)) = (self.cursors.get_mut(at), self.rows.get_mut(at)) {
+            rows.0 += made.block.rows as u64;
+            cursor.load(made.block, 0, layout, false);
+        }
+        self.refresh_account();
     }
 
     /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their

@@ -175,6 +175,9 @@ fn chunks(
         taken.sort_by_key(|t| (Reverse(t.end - t.start), t.source));
     }
     let mut chunks = Vec::new();
+    if taken.iter().any(|taken| taken.source.index() >= weaving.sources.len()) {
+        return Ok(None); // values that were made are in no dictionary
+    }
     for taken in &taken {
         let source = source_of(weaving, taken.source)?;
         let leaf = match output.adapter(taken.source)? {

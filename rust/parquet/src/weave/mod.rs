@@ -26,6 +26,7 @@ mod cursors;
 mod dictionaries;
 mod gather;
 mod output;
+mod rows;
 mod sorted;
 mod unions;
 
@@ -55,6 +56,7 @@ use unions::UnionOutcome;
 
 pub(crate) use context::{Tiers, TriedEncodings, WeaveContext};
 pub(crate) use output::{PageTask, SharedWork};
+pub(crate) use rows::{LeafRows, MadeRows};
 
 /// Rows of a batch where they do not come in pages.
 const BATCH_ROWS_MAX: usize = 1024;
@@ -79,7 +81,7 @@ enum Make {
 pub(crate) fn weave(
     weaving: &WeaveContext,
     output: &OutputLeaf,
-    windows: &[&PackedRuns],
+    windows: &mut [LeafRows<'_>],
     waiting: &Arc<Waiting>,
     share: Option<&dyn SharedWork>,
 ) -> Result<Vec<Chunk>> {
@@ -96,12 +98,16 @@ pub(crate) fn weave(
     };
     let mut cursors = SourceCursors::new(
         weaving.sources.len(),
-        windows,
+        windows.iter().map(|rows| &**rows),
         weaving.carried.take(output.index),
         &weaving.context,
     );
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
+        if let Some(made) = steps.made.take() {
+            cursors.supply(made, leaf.layout);
+        }
+        let steps: &PackedRuns = steps;
         let make = how(weaving, output, steps, 1, &leaf.splices, &mut cursors)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
@@ -138,7 +144,8 @@ pub(crate) fn weave_sorted(
     let RowsToSort { steps, order, runs, bytes_max } = rows;
     let codec = weaving.properties.compression(output.descr.path());
     let splices = vec![false; weaving.sources.len()];
-    let mut cursors = SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
+    let mut cursors =
+        SourceCursors::new(weaving.sources.len(), [steps].into_iter(), None, &weaving.context);
     let lie_in: u64 = steps.taken().map(|taken| taken.end - taken.start).sum();
     let wants_dictionary = weaving.properties.dictionary_enabled(output.descr.path());
     let make = match steps.rows().saturating_mul(FEW_ROWS_SHARE) < lie_in {

@@ -19,7 +19,15 @@
 //! # Not here
 //! The order itself (`plan`).
 
-use plait_base::{Error, Kind, Result, Run, SourceId};
+mod replace;
+
+use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
+
+pub use replace::Replaced;
+pub(crate) use replace::replace;
+
+/// Runs that are packed at once: half a megabyte of them.
+pub(crate) const RUNS_MAX: usize = 32 << 10;
 
 /// The next `len` rows of `source`, which leave or, in a gap, do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +160,54 @@ impl PackedRuns {
         &self.words
     }
 
+    /// The runs, in output order, with the rows that they are of.
+    pub fn runs(&self) -> impl Iterator<Item = Run> {
+        let mut next: Vec<u64> = self.taken.iter().map(|t| t.map_or(0, |t| t.start)).collect();
+        let mut words = self.words();
+        std::iter::from_fn(move || {
+            loop {
+                let (step, used) = PackedRun::first(words)?;
+                words = words.get(used..)?;
+                let at = next.get_mut(step.source as usize)?;
+                let start = *at;
+                *at += u64::from(step.len);
+                if !step.is_gap {
+                    return Some(Run { start, len: step.len, source: SourceId(step.source) });
+                }
+            }
+        })
+    }
+
+    /// The same with other rows in place of some.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend), and those of `rows`.
+    pub fn replaced(&self, rows: impl Iterator<Item = Result<Replaced>>) -> Result<Self> {
+        let mut packed = Self::default();
+        let mut rest = replace(self.runs(), rows, |runs| packed.absorb(runs, RUNS_MAX))?;
+        packed.absorb(&mut rest, 0)?;
+        packed.shrink();
+        Ok(packed)
+    }
+
+    /// Appends `runs` if there are more than `runs_max`; the last stays among them, since it may go
+    /// on, unless `runs_max` is 0.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    pub(crate) fn absorb(&mut self, runs: &mut Runs, runs_max: usize) -> Result<()> {
+        if runs.len() <= runs_max {
+            return Ok(());
+        }
+        let stays = usize::from(runs_max > 0);
+        let (before, last) = runs.as_slice().split_at(runs.len() - stays);
+        self.extend(before)?;
+        let last = last.to_vec();
+        runs.clear();
+        last.iter().for_each(|run| runs.push(run.source, run.start, u64::from(run.len)));
+        Ok(())
+    }
+
     /// Source and row of the first row that leaves.
     #[must_use]
     pub fn first_row(&self) -> Option<(SourceId, u64)> {
@@ -203,7 +259,40 @@ fn broken() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plait_base::Runs;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Rows of two sources, interleaved, some of which become rows of a third.
+        #[test]
+        fn replaced_rows_are_the_rows_with_others_in_their_place(
+            taken in prop::collection::vec((0u32..2, 0u64..3), 1..80),
+            becomes in prop::collection::vec(any::<bool>(), 80),
+        ) {
+            let (mut next, mut rows, mut runs) = ([0, 0], Vec::new(), Runs::default());
+            for (source, gap) in taken {
+                let at = &mut next[source as usize];
+                *at += gap;
+                rows.push((SourceId(source), *at));
+                runs.push(SourceId(source), *at, 1);
+                *at += 1;
+            }
+            let mut packed = PackedRuns::default();
+            packed.extend(runs.as_slice()).unwrap();
+            let flat = |packed: &PackedRuns| -> Vec<(SourceId, u64)> {
+                packed.runs().flat_map(|r| (r.start..r.end()).map(move |n| (r.source, n))).collect()
+            };
+            prop_assert_eq!(&flat(&packed), &rows);
+            let others: Vec<_> = (0..rows.len())
+                .filter(|at| becomes[*at])
+                .map(|at| Replaced { row: at as u64, source: SourceId(2), source_row: 7 * at as u64 })
+                .collect();
+            for Replaced { row, source, source_row } in &others {
+                rows[*row as usize] = (*source, *source_row);
+            }
+            let replaced = packed.replaced(others.into_iter().map(Ok)).unwrap();
+            prop_assert_eq!(flat(&replaced), rows);
+        }
+    }
 
     #[test]
     fn steps_know_where_each_source_begins_and_ends() {
