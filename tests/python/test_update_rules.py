@@ -223,6 +223,16 @@ def test_one_key_of_many_rows_is_one_row(tmp_path):
         assert pa.table(stream).to_pylist() == expected
 
 
+def test_a_key_with_more_rows_than_memory_has_room_for_is_an_error(tmp_path):
+    paths = files_of(tmp_path / "in", {"k": [1] + [2] * 60_000, "n": [1] * 60_001})
+    how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": {"n": "sum"}}
+    with pytest.raises(plait.MemoryLimitExceeded, match="rows of key 2") as caught:
+        plait.merge(paths, tmp_path / "o.parquet", memory_limit="16MB", **how)
+    assert caught.value.path == str(paths[0]) and not (tmp_path / "o.parquet").exists()
+    plait.merge(paths, tmp_path / "o.parquet", memory_limit="64MB", **how)
+    assert pq.read_table(tmp_path / "o.parquet").to_pylist()[1] == {"k": 2, "n": 60_000}
+
+
 def test_a_tombstone_that_is_kept_leaves_before_the_rows_behind_it(tmp_path):
     tables = [
         {"k": [1, 2, 3], "a": [1, 2, 3], "gone": [False, False, False]},

@@ -139,7 +139,7 @@ impl Clash {
                 );
         }
         Error::new(Kind::MemoryLimit, "a key has too many rows to be combined")
-            .with_got(format!("more than {} rows of {key}, from {before} on", self.rows_max))
+            .with_got(format!("more than {} rows of key {key}, from {before} on", self.rows_max))
             .with_hint("give more memory, or merge fewer sources at a time")
     }
 }
@@ -226,17 +226,16 @@ impl Duplicates {
             .filter(|(_, keys)| at < keys.len())
             .map(|(shape, keys)| keys.to_bytes(shape, at));
         if self.rule.on_duplicate.combines() {
-            let row = SourceRow { source, row };
             let (rows, rows_max) = (self.open.rows(), self.rule.group_rows_max);
-            if let Some(first) = rows.first()
-                && rows_max > 0
-                && rows.len() >= rows_max
-            {
-                let (before, after) = ((first.source, first.row), (row.source, row.row));
-                self.clash = Some(Clash { before, after, rows_max });
+            let next =
+                SourceRow::new(source, row).filter(|_| rows_max == 0 || rows.len() < rows_max);
+            let Some(next) = next else {
+                let first = rows.first().map(|first| (first.source(), first.row()));
+                let after = (source, row);
+                self.clash = Some(Clash { before: first.unwrap_or(after), after, rows_max });
                 return;
-            }
-            match self.open.see(row, deletes, versions, self.rule.newest_first) {
+            };
+            match self.open.see(next, deletes, versions, self.rule.newest_first) {
                 Seen::Dropped(rows) => self.dropped.duplicate += rows,
                 Seen::Kept => {}
             }
@@ -291,7 +290,7 @@ impl Duplicates {
             self.dropped.deleted += 1;
             return;
         }
-        self.emit(SourceRow { source: staged.source, row: staged.row }, key, runs);
+        self.emit(staged.source, staged.row, key, runs);
     }
 
     /// Lets the rows of the current key leave as one, with the tombstone before or behind it.
@@ -306,7 +305,7 @@ impl Duplicates {
             tombstone => tombstone,
         };
         if let Some(row) = tombstone.filter(|_| !self.rule.newest_first) {
-            self.emit(row, key, runs);
+            self.emit(row.source(), row.row(), key, runs);
         }
         if let Some(last) = open.rows().last() {
             let others = open.rows().len() as u64 - 1;
@@ -314,21 +313,21 @@ impl Duplicates {
             if others > 0 {
                 self.groups.push(self.rows, open.rows(), open.newest());
             }
-            self.emit(*last, key, runs);
+            self.emit(last.source(), last.row(), key, runs);
         }
         if let Some(row) = tombstone.filter(|_| self.rule.newest_first) {
-            self.emit(row, key, runs);
+            self.emit(row.source(), row.row(), key, runs);
         }
         open.clear();
         self.open = open;
     }
 
-    fn emit(&mut self, row: SourceRow, key: &impl Fn() -> Vec<u8>, runs: &mut Runs) {
+    fn emit(&mut self, source: SourceId, row: u64, key: &impl Fn() -> Vec<u8>, runs: &mut Runs) {
         if self.sample_every > 0 && self.rows.is_multiple_of(self.sample_every) {
             self.samples.push((self.rows, key()));
         }
         self.rows += 1;
-        runs.push(row.source, row.row, 1);
+        runs.push(source, row, 1);
     }
 
     /// How many rows would leave if the current key had all its rows.

@@ -13,20 +13,46 @@
 //! through all groups. The last row of a group is the one that the runs name.
 //!
 //! # Cost
-//! 16 bytes a row of a group, 24 a group; nothing for rows that are alone in their key.
+//! 8 bytes a row of a group, 16 a group; nothing for rows that are alone in their key.
 //!
 //! # Not here
 //! Which rows share a key (`duplicates`).
 
+use std::fmt;
+
 use plait_base::SourceId;
 
-/// A row of a source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SourceRow {
+/// A row of a source: 24 bits of the source, 40 of the row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SourceRow(u64);
+
+impl SourceRow {
+    const ROW_BITS: u32 = 40;
+
+    /// Row `row` of `source`; none if a number is too large.
+    #[must_use]
+    pub(crate) fn new(source: SourceId, row: u64) -> Option<Self> {
+        let fits = row >> Self::ROW_BITS == 0 && u64::from(source.0) >> (64 - Self::ROW_BITS) == 0;
+        fits.then_some(Self(u64::from(source.0) << Self::ROW_BITS | row))
+    }
+
     /// The source.
-    pub source: SourceId,
-    /// Counted over the whole source.
-    pub row: u64,
+    #[must_use]
+    pub fn source(self) -> SourceId {
+        SourceId((self.0 >> Self::ROW_BITS) as u32)
+    }
+
+    /// The row, counted over the whole source.
+    #[must_use]
+    pub fn row(self) -> u64 {
+        self.0 & ((1 << Self::ROW_BITS) - 1)
+    }
+}
+
+impl fmt::Debug for SourceRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.source(), self.row())
+    }
 }
 
 /// Rows of one key.
@@ -213,6 +239,6 @@ impl OpenGroup {
     /// Whether a row of `source` in `rows` is held.
     pub(super) fn holds(&self, source: SourceId, rows: &std::ops::Range<u64>) -> bool {
         let mut held = self.rows.iter().chain(&self.tombstone);
-        held.any(|held| held.source == source && rows.contains(&held.row))
+        held.any(|held| held.source() == source && rows.contains(&held.row()))
     }
 }

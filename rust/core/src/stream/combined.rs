@@ -38,7 +38,7 @@ impl ColumnRule {
         for group in groups.iter() {
             let (source, source_row) = match self.rule.choose(group, &mut values)? {
                 Some(chosen) if chosen + 1 == group.rows.len() => continue,
-                Some(chosen) => (group.rows[chosen].source, group.rows[chosen].row),
+                Some(chosen) => (group.rows[chosen].source(), group.rows[chosen].row()),
                 None => {
                     let numbers = group.rows.iter().map(|row| values.number(*row));
                     new.push(match self.fold(numbers)? {
@@ -72,9 +72,9 @@ impl ColumnRule {
     /// The key of some rows of one key, in words.
     fn key_of(&self, rows: &[SourceRow], slots: &Slots) -> Option<String> {
         let at = rows.last()?;
-        let held = slots.get(at.source.index())?.as_ref()?;
+        let held = slots.get(at.source().index())?.as_ref()?;
         let arrays = self.sort.arrays(&held.columns).ok()?;
-        let keys = self.sort.encode(&arrays, usize::try_from(at.row).ok()?, 1).ok()?;
+        let keys = self.sort.encode(&arrays, usize::try_from(at.row()).ok()?, 1).ok()?;
         Some(render(&self.sort.shape, &keys.to_bytes(&self.sort.shape, 0)))
     }
 }
@@ -96,16 +96,16 @@ impl SlotValues<'_> {
 }
 
 fn place(row: SourceRow) -> usize {
-    usize::try_from(row.row).unwrap_or(usize::MAX)
+    usize::try_from(row.row()).unwrap_or(usize::MAX)
 }
 
 impl ColumnValues for SlotValues<'_> {
     fn is_null(&mut self, row: SourceRow) -> Result<bool> {
-        if !self.nulls.contains_key(&row.source) {
-            let nulls = self.array(row.source)?.logical_nulls();
-            self.nulls.insert(row.source, nulls);
+        if !self.nulls.contains_key(&row.source()) {
+            let nulls = self.array(row.source())?.logical_nulls();
+            self.nulls.insert(row.source(), nulls);
         }
-        let nulls = self.nulls.get(&row.source).and_then(Option::as_ref);
+        let nulls = self.nulls.get(&row.source()).and_then(Option::as_ref);
         Ok(nulls.is_some_and(|nulls| nulls.is_null(place(row))))
     }
 
@@ -114,12 +114,12 @@ impl ColumnValues for SlotValues<'_> {
             return Ok(None);
         }
         let Some(key) = &self.rule.key else { return Ok(None) };
-        let one = self.array(row.source)?.slice(place(row), 1);
+        let one = self.array(row.source())?.slice(place(row), 1);
         let keys = key.encode(&[one], 0, 1)?;
         Ok(Some(keys.to_bytes(&key.shape, 0)))
     }
 
     fn number(&mut self, row: SourceRow) -> Result<Option<Number>> {
-        Ok(number_at(self.array(row.source)?, place(row)))
+        Ok(number_at(self.array(row.source())?, place(row)))
     }
 }

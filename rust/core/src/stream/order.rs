@@ -253,8 +253,8 @@ impl Order {
         let groups = self.merge.take_groups(0);
         for group in groups.iter() {
             let place = |at: &SourceRow| {
-                let (batch, _) = self.batch_of(at.source, at.row)?;
-                Ok(SourceRow { source: batch.slot, row: at.row - batch.first_row })
+                let (batch, _) = self.batch_of(at.source(), at.row())?;
+                SourceRow::new(batch.slot, at.row() - batch.first_row).ok_or_else(lost)
             };
             let rows = group.rows.iter().map(place).collect::<Result<Vec<_>>>()?;
             let newest = group.newest.to_vec();

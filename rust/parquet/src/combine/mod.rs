@@ -186,7 +186,7 @@ impl Combine {
         let rows = groups.iter().filter_map(|group| {
             let chosen = match column.rule.choose(group, values) {
                 Ok(Some(chosen)) if chosen + 1 == group.rows.len() => return None,
-                Ok(Some(chosen)) => group.rows.get(chosen).map(|row| (row.source, row.row)),
+                Ok(Some(chosen)) => group.rows.get(chosen).map(|row| (row.source(), row.row())),
                 Ok(None) => match made.fold(group.rows, values, |of| self.key_of(group, of)) {
                     Ok(place) => Some(place),
                     Err(e) => return Some(Err(e)),

@@ -21,7 +21,7 @@ use plait_core::{Result, SourceId};
 
 use super::column::CombinedColumn;
 use super::values::{NullsIn, SourceValues};
-use crate::runtime::{Charge, Context, MemoryStage};
+use crate::runtime::{Charge, Context};
 
 /// The runs of one leaf in one window.
 #[derive(Clone)]
@@ -79,9 +79,6 @@ impl RunsKey {
 /// Row groups by source, and those of one window with rows of its groups.
 type Places = Arc<BTreeSet<(SourceId, usize)>>;
 
-/// The part of the steps of a batch that leaves may share.
-const SHARED_PARTS: usize = 4;
-
 /// What leaves of a batch found.
 pub(crate) struct SharedRuns(Mutex<FoundRuns>);
 
@@ -94,14 +91,14 @@ struct FoundRuns {
 }
 
 impl SharedRuns {
-    /// Nothing yet.
+    /// Nothing yet; what leaves find may take `bytes_max` bytes.
     #[must_use]
-    pub(crate) fn new(context: &Context) -> Self {
+    pub(crate) fn new(bytes_max: usize, context: &Context) -> Self {
         Self(Mutex::new(FoundRuns {
             places: BTreeMap::new(),
             runs: BTreeMap::new(),
             bytes: 0,
-            bytes_max: context.budget().bytes(MemoryStage::BatchSteps) / SHARED_PARTS,
+            bytes_max,
             charge: context.charge(0),
         }))
     }
@@ -129,7 +126,7 @@ impl SharedRuns {
         let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let places = found.places.entry(window).or_insert_with(|| {
             let rows = groups.iter().flat_map(|group| group.rows);
-            Arc::new(rows.map(|row| (row.source, values.row_group_of(*row))).collect())
+            Arc::new(rows.map(|row| (row.source(), values.row_group_of(*row))).collect())
         });
         Arc::clone(places)
     }

@@ -83,13 +83,13 @@ impl<'a> SourceValues<'a> {
 
     /// The row group of its source that a row is in.
     pub(super) fn row_group_of(&self, row: SourceRow) -> usize {
-        self.source(row.source).map_or(0, |source| source.row_group_of(row.row).0)
+        self.source(row.source()).map_or(0, |source| source.row_group_of(row.row()).0)
     }
 
     /// The key of a row, as files have it.
     pub(super) fn key_of(&self, row: SourceRow, keys: &KeyLeaves) -> Result<Vec<u8>> {
         let (cache, context) = (&self.weaving.cache, &self.weaving.context);
-        keys.stored(&key_at(self.source(row.source)?, keys, row.row, cache, context)?)
+        keys.stored(&key_at(self.source(row.source())?, keys, row.row(), cache, context)?)
     }
 
     /// An error of the column, with its name.
@@ -137,29 +137,29 @@ impl<'a> SourceValues<'a> {
 
     /// Opens the block with `row`; its place in it.
     fn seek(&mut self, row: SourceRow) -> Result<usize> {
-        let source = self.source(row.source)?;
-        let open = self.open.entry(row.source).or_default();
+        let source = self.source(row.source())?;
+        let open = self.open.entry(row.source()).or_default();
         if let Some((first, block)) = &open.block
-            && let Some(at) = row.row.checked_sub(*first)
+            && let Some(at) = row.row().checked_sub(*first)
             && at < block.rows as u64
         {
             return Ok(usize::try_from(at).unwrap_or(usize::MAX));
         }
         let WeaveContext { cache, context, .. } = self.weaving;
         context.check_cancelled()?;
-        let mut reader = match open.reader.take().filter(|_| open.next <= row.row) {
+        let mut reader = match open.reader.take().filter(|_| open.next <= row.row()) {
             Some(mut reader) => {
-                reader.skip(usize::try_from(row.row - open.next).unwrap_or(usize::MAX))?;
+                reader.skip(usize::try_from(row.row() - open.next).unwrap_or(usize::MAX))?;
                 reader
             }
-            None => BlockReader::open(source, self.leaf, row.row, None, cache, context)?,
+            None => BlockReader::open(source, self.leaf, row.row(), None, cache, context)?,
         };
         let (block, skip) = reader.next(ROWS_AT_ONCE)?.ok_or_else(|| {
             Error::new(Kind::Internal, "a group reaches behind the end of its source")
                 .with_path(source.path())
-                .with_row(row.row)
+                .with_row(row.row())
         })?;
-        let first = row.row - skip as u64;
+        let first = row.row() - skip as u64;
         open.next = first + block.rows as u64;
         (open.block, open.values_before) = (Some((first, block)), (0, 0));
         open.reader = Some(reader);
@@ -170,7 +170,7 @@ impl<'a> SourceValues<'a> {
     fn plain(&mut self, row: SourceRow) -> Result<Vec<u8>> {
         let at = self.seek(row)?;
         let lost = || Error::new(Kind::Internal, "a value of a row that shares its key is lost");
-        let open = self.open.get_mut(&row.source).ok_or_else(lost)?;
+        let open = self.open.get_mut(&row.source()).ok_or_else(lost)?;
         let (_, block) = open.block.as_ref().ok_or_else(lost)?;
         let (mut known_row, mut value) = open.values_before;
         if known_row > at {
@@ -206,13 +206,13 @@ impl<'a> SourceValues<'a> {
 impl ColumnValues for SourceValues<'_> {
     fn is_null(&mut self, row: SourceRow) -> Result<bool> {
         let group = self.row_group_of(row);
-        match self.nulls_in(row.source, group)? {
+        match self.nulls_in(row.source(), group)? {
             NullsIn::None => return Ok(false),
             NullsIn::All => return Ok(true),
             NullsIn::Some => {}
         }
         let at = self.seek(row)?;
-        let block = self.open.get(&row.source).and_then(|open| open.block.as_ref());
+        let block = self.open.get(&row.source()).and_then(|open| open.block.as_ref());
         Ok(block.is_some_and(|(_, block)| {
             let level = block.levels(at..at + 1).start;
             // The column itself is the first node of its path that may be absent.
@@ -225,14 +225,14 @@ impl ColumnValues for SourceValues<'_> {
             return Ok(None);
         }
         let Some(keys) = &self.column.key else { return Ok(None) };
-        let source = self.source(row.source)?;
-        let open = self.open.entry(row.source).or_default();
+        let source = self.source(row.source())?;
+        let open = self.open.entry(row.source()).or_default();
         let WeaveContext { cache, context, .. } = self.weaving;
-        let mut reader = match open.keys.take().filter(|reader| reader.row() <= row.row) {
+        let mut reader = match open.keys.take().filter(|reader| reader.row() <= row.row()) {
             Some(reader) => reader,
-            None => KeyReader::open(source, keys, row.row, cache, context)?,
+            None => KeyReader::open(source, keys, row.row(), cache, context)?,
         };
-        reader.skip_to(row.row)?;
+        reader.skip_to(row.row())?;
         let key = reader.next(1)?.map(|(key, _)| key.to_bytes(&keys.shape, 0));
         open.keys = Some(reader);
         Ok(key)

@@ -49,13 +49,8 @@ const CURSOR_BYTES: u64 = 2 << 20;
 /// Most encoded bytes that are woven together: packed, most of them wait on disk.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
 
-/// Into so many parts the steps of a batch are divided where rows are combined.
-const COMBINED_PARTS: usize = 4;
-
-/// The rows of one key that are combined may take so many times the steps of a batch, at so many bytes
-/// a row: a key with more is refused.
-const GROUP_PARTS: usize = 4;
-const GROUP_ROW_BYTES: usize = 16;
+/// Bytes of a row that is combined with others. A key with more rows than fit is refused.
+const GROUP_ROW_BYTES: usize = 8;
 
 /// What is written next.
 pub(super) struct Batch {
@@ -143,7 +138,7 @@ impl<'a> Ordering<'a> {
         let shape = prepared.keys.read_shape().clone();
         let mut windows = Windows::new(shape, prepared.sources.len(), rule, check);
         if let Some(drops) = &prepared.drops {
-            let group_rows_max = prepared.sizes.batch_steps_bytes * GROUP_PARTS / GROUP_ROW_BYTES;
+            let group_rows_max = prepared.sizes.group_bytes / GROUP_ROW_BYTES;
             windows.drop_rows(DropRule { group_rows_max, ..drops.rule.clone() });
         }
         for (source, rows) in prepared.sources.iter().zip(&prepared.rows) {
@@ -205,7 +200,7 @@ impl<'a> Ordering<'a> {
                 self.prepared.sizes.spill_bytes,
                 self.context,
             )),
-            shared: SharedRuns::new(self.context),
+            shared: SharedRuns::new(self.prepared.sizes.shared_bytes, self.context),
             rows: 0,
             steps_bytes: 0,
             charge: self.context.charge(0),
@@ -247,7 +242,7 @@ impl<'a> Ordering<'a> {
         Ok(batch.ends_output
             || is_copy
             || encoded >= self.batch_bytes as f64
-            || batch.steps_bytes >= batch_steps_bytes(self.prepared))
+            || batch.steps_bytes >= self.prepared.sizes.batch_steps_bytes)
     }
 
     /// Where rows are dropped, the first and the last that leave say what the keys are.
@@ -400,7 +395,11 @@ impl<'a> Ordering<'a> {
     fn size_window(&mut self) {
         let by_bytes = self.options.row_group_size as f64 / self.sizes.encoded_per_row;
         let asked = (by_bytes.max(1.0) as u64).min(self.options.row_group_rows);
-        let allowed = self.prepared.sizes.window_rows;
+        let sizes = &self.prepared.sizes;
+        let allowed = match &self.prepared.combine {
+            None => sizes.window_rows,
+            Some(_) => sizes.combined_rows,
+        };
         let rows_max = asked.min(allowed);
         let left = self.windows.rows_left().max(1);
         let default = MergeOptions::default();
@@ -425,7 +424,7 @@ fn window_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> WindowRule {
             false => 0,
         },
         sample_every: if prepared.order().is_empty() { 0 } else { KEY_INDEX_ROWS },
-        groups_bytes: batch_steps_bytes(prepared),
+        groups_bytes: prepared.sizes.group_bytes,
     }
 }
 
@@ -435,13 +434,6 @@ fn batch_bytes(prepared: &Prepared<'_>) -> u64 {
     let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
     let cursors = depth.max(1) as u64 * prepared.leaves.len() as u64;
     cursors.saturating_mul(CURSOR_BYTES).min(BATCH_BYTES_MAX)
-}
-
-/// Bytes of steps that are woven together. Where rows are combined, they are those of whole rows, of
-/// groups, of what leaves share, and of the leaves that are woven.
-fn batch_steps_bytes(prepared: &Prepared<'_>) -> usize {
-    let bytes = prepared.sizes.batch_steps_bytes;
-    if prepared.combine.is_some() { bytes / COMBINED_PARTS } else { bytes }
 }
 
 /// Makes the keys of a window those that files hold.

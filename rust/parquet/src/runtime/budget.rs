@@ -38,7 +38,7 @@ pub(crate) enum MemoryStage {
     /// A decompressed page of every source that overlaps: of the key columns, and of the leaves
     /// that are woven.
     SourcePages,
-    /// The steps of one window.
+    /// The steps of one window; where rows are combined, those of its leaves and its groups, too.
     WindowSteps,
     /// The steps of the windows that are woven together, before the last of them.
     BatchSteps,
@@ -192,6 +192,11 @@ pub(crate) struct MergeSizes {
     pub key_rows: usize,
     /// Most rows of one window.
     pub window_rows: u64,
+    /// The same where rows that share a key are combined, and bytes of their groups in a window, and
+    /// of the steps that its leaves may share.
+    pub combined_rows: u64,
+    pub group_bytes: usize,
+    pub shared_bytes: usize,
     /// Bytes of steps of the windows that are woven together; twice that while the next ones are
     /// put in order.
     pub batch_steps_bytes: usize,
@@ -272,6 +277,10 @@ impl Budget {
         MergeSizes {
             key_rows: key_rows.clamp(64, 4096),
             window_rows: window_rows.max(1024) as u64,
+            // An eighth is for the steps of whole rows, a quarter for those of two leaves.
+            combined_rows: (window_rows / 8).max(1024) as u64,
+            group_bytes: self.bytes(MemoryStage::WindowSteps) / 2,
+            shared_bytes: self.bytes(MemoryStage::WindowSteps) / 8,
             batch_steps_bytes: self.bytes(MemoryStage::BatchSteps),
             read_ahead_bytes: read_ahead.clamp(4 << 10, 1 << 20),
             waiting_bytes: self.bytes(MemoryStage::WaitingChunks),

@@ -149,7 +149,7 @@ fn fast(
                 assert!(window.steps.rows() <= rows_at_most);
                 let first = rows.len() as u64;
                 for group in window.groups.iter() {
-                    let of = group.rows.iter().map(|at| (at.source.0, at.row)).collect();
+                    let of = group.rows.iter().map(|at| (at.source().0, at.row())).collect();
                     groups.push((first + group.row, of, group.newest[0]));
                 }
                 let mut at: Vec<u64> = vec![0; sources.len()];
