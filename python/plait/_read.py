@@ -146,11 +146,13 @@ class FilesLeft:
         files: Files that may have requested rows.
         rows_of_files: All rows of these files.
         rows: Rows that may be requested.
+        lacks_columns: Whether none of these files has some column, which others have.
     """
 
     files: tuple[str, ...]
     rows_of_files: int
     rows: int
+    lacks_columns: bool
 
 
 class SortedRead:

@@ -26,6 +26,7 @@ from plait.spark.filters import conditions
 from plait.spark.source import MergingReader, PushingReader, Query
 
 from .make_types import TYPES, array, every_decimal, every_type, stably_sorted
+from .update_model import among, check, model, random_files, random_how, written
 
 pytestmark = pytest.mark.local  # the format reads local files
 
@@ -581,3 +582,28 @@ def test_errors_of_tasks_name_file_and_reason(plaited, tmp_path):
         frame.collect()
     with pytest.raises(PySparkException, match="no such option"):
         _ = plaited.read.format("plait").option("sortby", "k").load(str(tmp_path)).schema
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("history", range(24))
+def test_rows_of_one_key_become_what_a_merge_makes_of_them(history, tmp_path):
+    rng = random.Random(f"updates in the format {history}")
+    files, lacking = random_files(rng, 30)
+    how = among(random_how(rng, with_products=True), lacking)
+    if how is None:
+        return  # no file has a column that a rule names
+    for at, (rows, lacks) in enumerate(zip(files, lacking, strict=True)):
+        written(rng, tmp_path / f"{at:02}.parquet", rows, lacks)
+    texts = {list: ",".join, dict: json.dumps, str: str}
+    options = {name: texts[type(value)](value) for name, value in how.items() if value}
+    rows = flat(read({"path": tmp_path, "sort_by": "k, s", **options}))
+    check(rows, model(files, how), how)
+
+
+def test_files_that_a_filter_leaves_may_all_lack_a_column(tmp_path):
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"k": [5, 6], "x": [7, 8]}), tmp_path / "b.parquet")
+    options = {"path": tmp_path, "sort_by": "k"}
+    assert flat(read(options, [ds.EqualTo(("k",), 1)])) == [{"k": 1, "x": None}]
+    rules = {"on_duplicate": "aggregate", "aggregate": '{"x": "sum"}'}
+    assert flat(read(options | rules, [ds.EqualTo(("k",), 2)])) == [{"k": 2, "x": None}]

@@ -276,9 +276,15 @@ class MergingReader(ds.DataSourceReader):
         if left.rows_of_files * share > query.part_rows:
             # Where conditions leave few rows, tasks have more of which these are.
             target = max(int(query.part_rows / share), query.part_rows)
-        # Some files alone could call the key otherwise than all of them do.
-        as_named = by_id or has_deleted_rows(rows)
-        planned = query.plan(query.paths if as_named else left.files, target)
+        # Some files alone could call the key otherwise than all of them do, or lack a column.
+        as_named = by_id or left.lacks_columns or has_deleted_rows(rows)
+        try:
+            planned = query.plan(query.paths if as_named else left.files, target)
+        except UnknownColumn:
+            if as_named:
+                raise
+            # A rule may name a column that only files without wanted rows have.
+            planned = query.plan(query.paths, target)
         may_have = set(tasks_left(rows, planned))
         tasks = [task for task in planned.tasks if task.index in may_have]
         return [TaskPartition(task.index, task.to_json(), where) for task in tasks]

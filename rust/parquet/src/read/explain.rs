@@ -19,7 +19,7 @@ use plait_core::workers::each;
 use serde::Serialize;
 
 use super::SortedRead;
-use super::file::ReadFile;
+use super::file::{ReadClass, ReadFile};
 use super::prune::RowsLeft;
 use super::report::ReadPlan;
 use crate::plan::{Plan, Slice};
@@ -34,6 +34,8 @@ pub struct ReadLeft {
     pub rows_of_files: u64,
     /// Rows that may be asked for.
     pub rows: u64,
+    /// Whether these files all lack a column of the read, which others have.
+    pub lacks_columns: bool,
 }
 
 impl SortedRead {
@@ -104,11 +106,21 @@ impl SortedRead {
     /// What is wrong with an index.
     pub fn files_left(&self) -> Result<ReadLeft> {
         let mut all = ReadLeft::default();
+        let mut classes: Vec<&Arc<ReadClass>> = Vec::new();
         for (file, left) in self.left()?.into_iter().filter(|(_, left)| !left.rows.is_empty()) {
+            if !classes.iter().any(|class| Arc::ptr_eq(class, &file.class)) {
+                classes.push(&file.class);
+            }
             all.files.push(file.known.path().to_owned());
             all.rows_of_files += file.known.rows();
             all.rows += left.rows.iter().map(|range| range.end - range.start).sum::<u64>();
         }
+        let mut has = vec![false; self.all.schema().fields().len()];
+        for class in classes {
+            let places = self.all.places(class.schema.schema().fields());
+            has.iter_mut().zip(places).for_each(|(has, place)| *has |= place.is_some());
+        }
+        all.lacks_columns = has.contains(&false);
         Ok(all)
     }
 
