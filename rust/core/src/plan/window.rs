@@ -82,6 +82,8 @@ pub struct Windows {
     shape: KeyShape,
     rule: WindowRule,
     rows_max: u64,
+    /// Rows that the window may have that is not complete; 0 = as others.
+    wider: u64,
     rows_in_output: u64,
     rows_left: u64,
     /// The end of `current`, not packed yet.
@@ -105,6 +107,7 @@ impl Windows {
             merge: Merge::new(&shape, sources, check),
             shape,
             rows_max: u64::MAX,
+            wider: 0,
             rows_in_output: 0,
             rows_left: rule.rows,
             runs: Runs::default(),
@@ -221,6 +224,39 @@ impl Windows {
         self.close_window(false)
     }
 
+    /// Ends the window before the next row, if it has enough rows and most of them are of `source`. A
+    /// window that begins there may have `rows` rows, even if that is more than others may.
+    ///
+    /// # Errors
+    /// As [`PackedRuns::extend`].
+    pub fn cut(&mut self, source: SourceId, rows: u64) -> Result<()> {
+        let is_its = |of: &SourceId| *of == source;
+        let packed = self.current.steps.taken().filter(|taken| is_its(&taken.source));
+        let runs = self.runs.as_slice().iter().filter(|run| is_its(&run.source));
+        let of_source = packed.map(|taken| taken.end - taken.start).sum::<u64>()
+            + runs.map(|run| u64::from(run.len)).sum::<u64>();
+        if self.has_enough() && 2 * of_source >= self.pending() {
+            let last = self.merge.last_key();
+            if self.merge.next_key().is_some_and(|next| next != last) {
+                self.merge.flush(&mut self.runs); // no other row of that key follows
+            }
+            self.close_window(false)?;
+        }
+        if self.pending() == 0 {
+            self.wider = rows;
+        }
+        Ok(())
+    }
+
+    fn has_enough(&self) -> bool {
+        8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8)
+    }
+
+    /// Most rows of the window that is not complete.
+    fn room_of_window(&self) -> u64 {
+        self.rows_max.max(self.wider)
+    }
+
     /// Goes on row by row after [`Ask::RowGroupStart`].
     pub fn enter(&mut self, source: SourceId) {
         self.merge.enter(source);
@@ -248,12 +284,12 @@ impl Windows {
             let waiting = self.merge.staged_rows().saturating_sub(1);
             let is_large =
                 self.rule.groups_bytes > 0 && self.merge.groups_size() >= self.rule.groups_bytes;
-            let is_full = waiting > 0 && self.pending() + waiting >= self.rows_max;
+            let is_full = waiting > 0 && self.pending() + waiting >= self.room_of_window();
             if self.pending() > 0 && (is_large || is_full) {
                 self.close_window(false)?;
                 continue;
             }
-            let room = self.rows_max.saturating_sub(self.pending() + waiting);
+            let room = self.room_of_window().saturating_sub(self.pending() + waiting);
             let room = room.max(waiting.min(1)).min(self.until_sample());
             let step = self.merge.step(room, self.align_bound.as_deref(), &mut self.runs);
             if let Some(clash) = self.merge.clash() {
@@ -262,14 +298,15 @@ impl Windows {
             self.current.steps.absorb(&mut self.runs, RUNS_MAX)?;
             match step {
                 Stop::Need(source) => {
-                    let has_enough = 8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8);
-                    if self.changes_owner(source) && has_enough {
+                    if self.changes_owner(source) && self.has_enough() {
                         self.close_window(false)?;
                     }
                     return Ok(Ask::Keys(source));
                 }
                 Stop::Start(source) => return Ok(Ask::RowGroupStart(source)),
-                Stop::Full if self.pending() >= self.rows_max => self.close_window(false)?,
+                Stop::Full if self.pending() >= self.room_of_window() => {
+                    self.close_window(false)?
+                }
                 Stop::Full => {}
                 Stop::Bound => {
                     self.flush()?;
@@ -329,7 +366,8 @@ impl Windows {
     /// Adds the row that waited for others of its key.
     fn flush(&mut self) -> Result<()> {
         let staged = self.merge.staged_rows();
-        if staged > 0 && self.pending() > 0 && self.pending() + staged > self.rows_max {
+        let room = self.room_of_window();
+        if staged > 0 && self.pending() > 0 && self.pending() + staged > room {
             self.close_window(false)?;
         }
         self.merge.flush(&mut self.runs);
@@ -354,6 +392,7 @@ impl Windows {
         window.last_key = self.merge.last_key();
         window.ends_output = ends_output;
         self.align_bound = None;
+        self.wider = 0;
         if self.drops {
             window.samples = self.merge.take_samples();
             window.groups = self.merge.take_groups(self.rows_in_output);

@@ -28,9 +28,9 @@ const LAYERS: &[(&str, &str)] = &[
 /// Type names with two meanings, tuple parameters and public items (methods included) of each
 /// crate: numbers that may only become smaller, but for a new module: curves brought 11,
 /// natural runs 9, indices of an interleave 2,
-/// options of staged joins 3, rows that are combined 32.
+/// options of staged joins 3, rows that are combined 35.
 const COUNTS_MAX: &[(&str, usize, usize, usize)] =
-    &[("base", 0, 0, 43), ("interleave", 0, 0, 28), ("core", 0, 0, 417)];
+    &[("base", 0, 0, 43), ("interleave", 0, 0, 28), ("core", 0, 0, 420)];
 
 fn src() -> PathBuf {
     src_of("core")

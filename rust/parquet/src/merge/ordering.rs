@@ -353,6 +353,11 @@ impl<'a> Ordering<'a> {
         let last_row = start + rows - 1;
         let last = key_at(&source, &prepared.keys, last_row, &prepared.cache, self.context)?;
         if !self.windows.can_copy(id, &last)? {
+            if prepared.combine.is_some() {
+                // Pages of one column chunk are copied with its dictionary, those of two are not.
+                let room = (rows + rows / 8).min(self.prepared.sizes.combined_rows);
+                self.windows.cut(id, room)?;
+            }
             self.windows.enter(id);
             return Ok(());
         }
