@@ -223,6 +223,18 @@ def test_one_key_of_many_rows_is_one_row(tmp_path):
         assert pa.table(stream).to_pylist() == expected
 
 
+def test_row_groups_have_no_more_rows_than_were_asked_for(tmp_path):
+    base = pa.table({"k": range(0, 800, 2), "v": range(400)})
+    change = pa.table({"k": range(1, 800, 3), "v": [None] * 267})
+    paths = [tmp_path / "base.parquet", tmp_path / "change.parquet"]
+    pq.write_table(base, paths[0], row_group_size=100)
+    pq.write_table(change, paths[1])
+    out = tmp_path / "o.parquet"
+    plait.merge(paths, out, sort_by="k", on_duplicate="update", row_group_rows=100)
+    made = pq.ParquetFile(out).metadata
+    assert max(made.row_group(i).num_rows for i in range(made.num_row_groups)) <= 100
+
+
 def test_a_key_with_more_rows_than_memory_has_room_for_is_an_error(tmp_path):
     paths = files_of(tmp_path / "in", {"k": [1] + [2] * 60_000, "n": [1] * 60_001})
     how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": {"n": "sum"}}

@@ -355,8 +355,8 @@ impl<'a> Ordering<'a> {
         if !self.windows.can_copy(id, &last)? {
             if prepared.combine.is_some() {
                 // Pages of one column chunk are copied with its dictionary, those of two are not.
-                let room = (rows + rows / 8).min(self.prepared.sizes.combined_rows);
-                self.windows.cut(id, room)?;
+                let most = self.prepared.sizes.combined_rows.min(self.options.row_group_rows);
+                self.windows.cut(id, (rows + rows / 8).min(most))?;
             }
             self.windows.enter(id);
             return Ok(());
