@@ -158,9 +158,11 @@ def merge(
         replace_columns: With `"update"`, columns that take the value of the last row even if it is
             null.
         aggregate: With `"aggregate"`, the functions of columns, such as `{"n": "sum"}`: `sum`,
-            `product`, `min`, `max`, `first`, `last`, `first_non_null`, `last_non_null`, `bool_and`
-            or `bool_or`. Other columns take the value of the last row. Only `first` and `last` give
-            nulls if there are values. A sum or product that does not fit the column is an error.
+            `product`, `min`, `max`, `first`, `last`, `first_non_null`, `last_non_null`, `bool_and`,
+            `bool_or`, `collect` (the elements of all lists), `collect_distinct` (each once) or
+            `merge_map` (the entries of all maps; of equal keys the last). Other columns take the
+            value of the last row. Only `first` and `last` give nulls if there are values. A sum or
+            product that does not fit the column is an error.
         delete_where: A boolean column that marks tombstones. If it is true in the row that stays,
             the key is deleted and that row is dropped, too. With `"update"` and `"aggregate"`, a
             tombstone deletes the rows of its key before it. Needs a rule by which one row stays.

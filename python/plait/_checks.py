@@ -41,6 +41,9 @@ Aggregate = Literal[
     "last_non_null",
     "bool_and",
     "bool_or",
+    "collect",
+    "collect_distinct",
+    "merge_map",
 ]
 Aggregates = Mapping[str, Aggregate]
 # Of what bounds are written, for all columns or by column.
@@ -367,9 +370,12 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
 def merge_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `merge` as the engine takes them, checked one by one; without `out`.
 
-    `given` are the arguments of `merge` or `plan`, by name, and `deletion_vectors` of files.
+    `given` are the arguments of `merge` or `plan`, by name, `deletion_vectors` of files, and
+    `absent_columns`, which rules name and only other files have.
     """
     options: dict[str, Any] = {n: check(given[n], n) for n, check in MERGE_CHECKS.items()}
+    if given.get("absent_columns"):
+        options["absent_columns"] = given["absent_columns"]
     vectors = given.get("deletion_vectors", {})
     found = {path: vectors[path] for path in options["sources"] if path in vectors}
     return {**options, "deletion_vectors": found} if found else options

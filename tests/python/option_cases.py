@@ -83,6 +83,17 @@ register_all("plait.compact", partitioned, {"where": {"day": "1"}, "guard": Fals
 register_all("plait.compact", delta, {"format": "folder"})
 
 
+def drifting(folder: Path) -> Callable[..., Any]:
+    (folder / "in").mkdir()
+    for at in range(2):
+        table = pa.table({"k": [at, 5], **({"later": [1, 2]} if at else {})})
+        pq.write_table(table, folder / "in" / f"{at}.parquet")
+    return compacted(folder / "in")
+
+
+register_all("plait.compact", drifting, {"across_schemas": True})
+
+
 @case("plait.compact.in_place")
 def exchanged_by_compact(folder: Path) -> tuple[Any, Any]:
     partitioned(folder)

@@ -309,7 +309,7 @@ def test_files_of_several_schemas_are_said_to_be_merged_apart(tmp_path):
     text = str(report)
     assert "the folder has files of 2 schemas, which are merged separately (" in text
     assert "`a` is in 2 of 4 files" in text and "`b` is in 2 of 4 files" in text
-    assert "); `plait.merge` writes them with one schema" in text
+    assert "); `across_schemas=True` merges those that one schema fits" in text
     pq.write_table(
         pa.table({"k": pa.array([1, 7], pa.int32()), "b": [1, 2]}), tmp_path / "4.parquet"
     )
@@ -330,7 +330,7 @@ def test_reasons_are_in_the_words_of_the_shell(tmp_path, capsys):
     )
     assert main(["compact", str(tmp_path), "--sort-by", "k"]) == 0
     text = capsys.readouterr().out
-    assert "`sort_by_0` is in 1 of 2 files" in text and "; `plait merge` writes them" in text
+    assert "`sort_by_0` is in 1 of 2 files" in text and "; `--across-schemas` merges those" in text
 
 
 def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):

@@ -34,13 +34,14 @@ def hashes(paths) -> list[str]:
     return [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in paths]
 
 
-def runs(folder: Path, rows: int) -> list[Path]:
-    """Four interleaved runs whose values do not compress."""
+def runs(folder: Path, rows: int, *, shares_keys: bool = False) -> list[Path]:
+    """Four interleaved runs whose values do not compress; every key in each, or in one."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for i in range(4):
         values = np.random.default_rng(i).random(rows)
-        table = pa.table({"k": np.arange(i, rows * 4, 4), "v": values, "w": values[::-1]})
+        keys = np.arange(rows) if shares_keys else np.arange(i, rows * 4, 4)
+        table = pa.table({"k": keys, "v": values, "w": values[::-1]})
         paths.append(folder / f"{i}.parquet")
         pq.write_table(table, paths[-1], row_group_size=max(1, rows // 4))
     return paths
@@ -69,8 +70,9 @@ class Victim:
     """One merge, again and again, in processes that are killed."""
 
     def __init__(self, folder: Path, environment: dict[str, str], rows: int, **options):
-        self.paths = runs(folder / "in", rows)
-        self.rows = rows * 4
+        combines = "on_duplicate" in options
+        self.paths = runs(folder / "in", rows, shares_keys=combines)
+        self.rows = rows if combines else rows * 4
         self.out = folder / "out"
         self.options = options
         self.environment = environment
@@ -125,8 +127,12 @@ class Victim:
 
 @pytest.mark.behaviour("merge-32")
 @pytest.mark.long
-def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environment):
-    victim = Victim(tmp_path, environment, rows=60_000, outputs=3, compression="zstd(9)", threads=2)
+@pytest.mark.parametrize(
+    "rules", [{}, {"on_duplicate": "aggregate", "aggregate": {"v": "sum"}}], ids=["all", "sums"]
+)
+def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environment, rules):
+    layout = {"outputs": 3, "compression": "zstd(9)", "threads": 2}
+    victim = Victim(tmp_path, environment, rows=60_000, **layout, **rules)
     rng = random.Random(SEED)
     stale = 0
     for i in range(16):

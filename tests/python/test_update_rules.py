@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from decimal import Decimal
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -423,3 +424,91 @@ def test_a_shell_writes_the_rules_of_columns(tmp_path, capsys):
     assert "--aggregate" in merged("x", "--aggregate", "a=sum")
     assert "no such function" in merged("x", "--on-duplicate", "aggregate", "--aggregate", "a=avg")
     assert "VERSION=A,B" in merged("x", "--on-duplicate", "update", "--version-by", "a,v=b")
+
+
+LISTS = pa.schema(
+    {
+        "k": pa.int64(),
+        "tags": pa.large_list(pa.float32()),
+        "must": pa.field(
+            "must", pa.list_(pa.field("item", pa.int64(), nullable=False)), False
+        ).type,
+        "map": pa.map_(pa.int32(), pa.struct({"a": pa.list_(pa.string()), "b": pa.bool_()})),
+    }
+)
+COLLECT = {"tags": "collect_distinct", "must": "collect", "map": "merge_map"}
+
+
+def test_lists_and_maps_are_collected_at_every_door(tmp_path):
+    nan = float("nan")
+    rows = [
+        {"k": 1, "tags": [0.0, nan, None], "must": [1], "map": [(1, {"a": ["x"], "b": None})]},
+        {
+            "k": 1,
+            "tags": [-0.0, nan, 2.0],
+            "must": [],
+            "map": [(2, None), (1, {"a": [], "b": True})],
+        },
+        {"k": 2, "tags": [1.0, 1.0], "must": [], "map": []},
+        {"k": 2, "tags": None, "must": [], "map": None},
+        {"k": 3, "tags": [5.0, 5.0], "must": [5, 5], "map": None},
+    ]
+    paths = []
+    for at, part in enumerate((rows[::2], rows[1::2])):
+        paths.append(tmp_path / f"{at}.parquet")
+        pq.write_table(pa.Table.from_pylist(part, LISTS), paths[-1])
+    how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": COLLECT}
+    first = "{'k': 1, 'tags': [0.0, nan, None, -0.0, 2.0], 'must': [1], 'map': [(1, {'a': [], "
+    first += "'b': True}), (2, None)]}"
+    expected = [
+        first,
+        # The only list of the key stays as it is.
+        "{'k': 2, 'tags': [1.0, 1.0], 'must': [], 'map': []}",
+        "{'k': 3, 'tags': [5.0, 5.0], 'must': [5, 5], 'map': None}",
+    ]
+    plait.merge(paths, tmp_path / "o.parquet", **how)
+    merged = pq.read_table(tmp_path / "o.parquet")
+    assert [str(row) for row in merged.to_pylist()] == expected
+    for read in (plait.read(paths, **how), plait.merge_streams(paths, **how)):
+        assert [str(row) for row in pa.table(read).to_pylist()] == expected
+    pq.ParquetFile(tmp_path / "o.parquet").read()
+    found = duckdb.execute(
+        "select k from read_parquet(?) where list_contains(tags, 2)", [str(tmp_path / "o.parquet")]
+    )
+    assert found.fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("function", "type_"),
+    [
+        ("collect", pa.string()),
+        ("collect", pa.list_(pa.int8(), 2)),
+        ("collect_distinct", pa.list_(pa.map_(pa.string(), pa.int8()))),
+        ("merge_map", pa.list_(pa.int8())),
+        ("merge_map", pa.struct({"a": pa.int8()})),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_collected_is_refused(tmp_path, function, type_):
+    table = {"k": [1], "v": pa.nulls(1, type_)}
+    paths = files_of(tmp_path / "in", table, table)
+    how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": {"v": function}}
+    for call in (
+        lambda: plait.merge(paths, tmp_path / "o.parquet", **how),
+        lambda: pa.table(plait.read(paths, **how)),
+        lambda: pa.table(plait.merge_streams([pa.table(table)] * 2, **how)),
+    ):
+        with pytest.raises(plait.InvalidArgument, match="does not take values of this type"):
+            call()
+    assert not (tmp_path / "o.parquet").exists()
+
+
+def test_a_collected_value_has_a_share_of_the_memory_limit(tmp_path):
+    table = {"k": [1, 2], "v": [["x" * 100_000] * 10, ["y"]]}
+    paths = files_of(tmp_path / "in", *[table] * 4)
+    how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": {"v": "collect"}}
+    plait.merge(paths[:1], tmp_path / "o.parquet", memory_limit="16MB", **how)
+    with pytest.raises(plait.MemoryLimitExceeded, match="a value of one key is too large"):
+        plait.merge(paths, tmp_path / "p.parquet", memory_limit="16MB", **how)
+    plait.merge(paths, tmp_path / "p.parquet", memory_limit="64MB", **how)
+    assert [len(v) for v in pq.read_table(tmp_path / "p.parquet")["v"].to_pylist()] == [40, 4]

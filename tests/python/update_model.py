@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 from decimal import Decimal
 
@@ -23,6 +24,8 @@ SCHEMA = pa.schema(
         ("at", pa.timestamp("us")),
         ("yes", pa.bool_()),
         ("tags", pa.list_(pa.string())),
+        ("lists", pa.list_(pa.struct([("a", pa.int16()), ("b", pa.list_(pa.string()))]))),
+        ("map", pa.map_(pa.string(), pa.list_(pa.int32()))),
         ("inner", pa.struct([("a", pa.int64()), ("b", pa.string())])),
         ("seq_1", pa.int32()),
         ("seq_2", pa.string()),
@@ -43,7 +46,16 @@ FUNCTIONS = {
     "bool_or": any,
     "first_non_null": lambda values: values[0],
     "last_non_null": lambda values: values[-1],
+    "collect": lambda values: list(itertools.chain(*values)),
+    "collect_distinct": lambda values: once(itertools.chain(*values)),
+    "merge_map": lambda values: list({k: v for value in values for k, v in value}.items()),
 }
+
+
+def once(elements):
+    kept = []
+    kept.extend(element for element in elements if element not in kept)
+    return kept
 
 
 def nulls_last(key):
@@ -86,7 +98,8 @@ def combined(rows, column, how):
     if function in ("first", "last"):
         return values[0 if function == "first" else -1]
     known = [value for value in values if value is not None]
-    return FUNCTIONS[function](known) if known else None
+    # One value stays as it is, even if it is a list with equal elements.
+    return FUNCTIONS[function](known) if len(known) > 1 else known[0] if known else None
 
 
 # ---- random histories
@@ -105,7 +118,17 @@ def random_row(rng, keys):
         "text": rng.choice(["", "a", "é", "z" * 30]),
         "at": start + dt.timedelta(seconds=rng.randint(0, 5)),
         "yes": rng.random() < 0.5,
-        "tags": rng.choice([[], ["t"], [None, "u" * rng.randrange(20)]]),
+        "tags": rng.choice([[], ["t"], ["t", "t"], [None, "u" * rng.randrange(20)]]),
+        "lists": [
+            rng.choice(
+                [None, {"a": rng.choice([None, 1]), "b": rng.choice([None, [], ["x", None]])}]
+            )
+            for _ in range(rng.randrange(4))
+        ],
+        "map": [
+            (key, rng.choice([None, [], [rng.randrange(9)], [1, None]]))
+            for key in rng.sample(["", "a", "b"], rng.randrange(4))
+        ],
         "inner": rng.choice([{"a": None, "b": None}, {"a": rng.randint(0, 9), "b": "w"}]),
         "seq_1": rng.randint(0, 3),
         "seq_2": rng.choice(["", "v1", "v2"]),
@@ -159,7 +182,11 @@ def functions(name, with_products):
         found += ["product"]
     if name in ("yes", "dead"):
         found += ["bool_and", "bool_or"]
-    if name not in ("tags", "inner"):
+    if name in ("tags", "lists"):
+        found += ["collect", "collect_distinct"]
+    if name == "map":
+        found += ["merge_map", "merge_map"]
+    if name not in ("tags", "lists", "map", "inner"):
         found += ["min", "max"]
     return found
 
@@ -202,7 +229,16 @@ def rows_in(rng, paths):
             found = duckdb.execute("from read_parquet(?)", [str(path)])
             names = [column[0] for column in found.description]
             rows += [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-    return rows
+    has_map = [row.get("map") is not None for row in rows]
+    paired = zip(rows, has_map, strict=True)
+    return [row | {"map": entries(row["map"])} if has else row for row, has in paired]
+
+
+def entries(value):
+    """The entries of a map as PyArrow has them, where other readers have other forms."""
+    if isinstance(value, dict):
+        return list(value.items())
+    return [tuple(pair.values()) if isinstance(pair, dict) else pair for pair in value]
 
 
 def chunked(rng, rows, lacks):

@@ -152,6 +152,7 @@ class Folder(_Leased):
             "storage_options": self._storage_options,
             "sort_by": scope["sort_by"] or [],
             "keep_tombstones": group["keep_tombstones"],
+            "absent_columns": scope["absent_columns"],
         }
         # A file that is rewritten for its expired rows alone keeps its level.
         level = chosen[0]["merge_level"] if group["why"] == "expired" else None

@@ -92,7 +92,7 @@ class CompactOptions:
 
     Functions take them as keywords. `mature_age`, `on_duplicate`, `version_by`, `replace_columns`,
     `aggregate`, `delete_where` and `drop_where` are options of folders; Delta and Iceberg tables
-    refuse them by name.
+    refuse them by name, and `across_schemas` too: their files are of one schema.
 
     Attributes:
         sort_by: Order of the files, as for `merge`; by default the one of the Iceberg table, or
@@ -104,6 +104,9 @@ class CompactOptions:
         where: Partitions to compact, such as those of one day; all by default. `{"day":
             "2024-05-01"}` names one; a column may have several values, as a list. A number or a
             date stands for its text.
+        across_schemas: Folders: whether files of different schemas are merged with one another, as
+            `merge` does, if one schema has the columns of all of them without loss. A row lacks
+            what its file lacked: it is null.
         max_bytes: How many bytes of files one run merges, such as `"10GB"`; all by default. Groups
             are merged in the order of their value: the files that readers open less, for a byte
             that is merged. A group that does not fit waits for another run, and is reported in
@@ -152,6 +155,7 @@ class CompactOptions:
     sort_by: SortBy | None = None
     policy: Policy = "overlap"
     where: Where | None = None
+    across_schemas: bool = False
     max_bytes: Size | None = None
     max_groups: SupportsIndex | None = None
     max_seconds: str | float | None = None
@@ -182,6 +186,7 @@ class CompactOptions:
         """Checks all of them, whether or not there is something to compact."""
         _flag(self.yes, "yes")
         _flag(self.row_map, "row_map")
+        _flag(self.across_schemas, "across_schemas")
         if not _stores.is_store(self.storage_options):
             _settings(self.storage_options)
         _ = self.policy_options, self.partitions, self.limits
@@ -206,6 +211,7 @@ class CompactOptions:
             "on_duplicate": _choice(self.on_duplicate, "on_duplicate"),
             "version_by": _version_by(self.version_by, "version_by"),
             "deletes": self.delete_where is not None,
+            "across_schemas": self.across_schemas,
             "unsorted": _choice(self.unsorted, "unsorted"),
             **self._memory,
         }
@@ -275,7 +281,7 @@ class CompactOptions:
 # Values of partitions, of which folders have the text.
 _TEXTS = (str, int, dt.date)
 _OF_FOLDERS = (
-    *("mature_age", "on_duplicate", "version_by", "replace_columns", "aggregate"),
+    *("across_schemas", "mature_age", "on_duplicate", "version_by", "replace_columns", "aggregate"),
     *("delete_where", "drop_where"),
 )
 _OF_LOGS = ("row_map",)
@@ -319,6 +325,7 @@ class LogOptions(TableOptions, total=False):
 class FolderOptions(LogOptions, total=False):
     """Types of the keywords that folders, or tables in their place, have."""
 
+    across_schemas: bool
     mature_age: str | float | None
     on_duplicate: OnDuplicate
     version_by: VersionBy | None

@@ -78,7 +78,7 @@ def _apart(found: Sequence[Alike]) -> Iterator[str]:
             differ = _differences([alike for alike in several if alike.sort_by == order])
             yield (
                 f"{where} has files of {schemas} schemas, which {APART}{differ}; "
-                "`plait.merge` writes them with one schema"
+                "`across_schemas=True` merges those that one schema fits"
             )
 
 

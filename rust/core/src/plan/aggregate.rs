@@ -4,7 +4,7 @@
 //! The result is of the type of the values, and that of neighbours first is that of all at once.
 //!
 //! # Not here
-//! Which values (`combine`); sums (`fold`).
+//! Which values (`combine`); sums (`fold`); elements of lists and maps (`collect`).
 
 use arrow_schema::DataType;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,23 @@ pub enum Aggregate {
     BoolAnd,
     /// Whether one of them is.
     BoolOr,
+    /// The elements of all lists, in merged order.
+    Collect,
+    /// The same, each element once.
+    CollectDistinct,
+    /// The entries of all maps; of equal keys the last value.
+    MergeMap,
+}
+
+/// A value that none of several rows has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewValue {
+    /// What their numbers are folded to.
+    Number(Fold),
+    /// All elements of their lists.
+    AllElements,
+    /// Of elements that are equal one; of entries of maps the keys count.
+    DistinctElements,
 }
 
 impl Aggregate {
@@ -50,6 +67,17 @@ impl Aggregate {
             Self::Min | Self::Max => !data_type.is_nested() && *data_type != DataType::Null,
             Self::BoolAnd | Self::BoolOr => *data_type == DataType::Boolean,
             Self::First | Self::Last | Self::FirstNonNull | Self::LastNonNull => true,
+            Self::Collect => is_list(data_type),
+            Self::CollectDistinct => is_list(data_type) && !has_map(data_type),
+            Self::MergeMap => match data_type {
+                DataType::Map(entries, _) => match entries.data_type() {
+                    DataType::Struct(fields) => {
+                        fields.first().is_some_and(|key| !has_map(key.data_type()))
+                    }
+                    _ => false,
+                },
+                _ => false,
+            },
         };
         if takes {
             return Ok(());
@@ -58,6 +86,9 @@ impl Aggregate {
             Self::Sum => "integers, floats of 32 or 64 bits, decimals of up to 38 digits",
             Self::Product => "integers, floats of 32 or 64 bits",
             Self::BoolAnd | Self::BoolOr => "booleans",
+            Self::Collect => "lists: a row that is alone in its key stays as it is",
+            Self::CollectDistinct => "lists without maps in them",
+            Self::MergeMap => "maps",
             _ => "values of one column, not of lists, maps or structs",
         };
         Err(Error::new(Kind::InvalidArgument, "the function does not take values of this type")
@@ -78,15 +109,19 @@ impl Aggregate {
             Self::LastNonNull => "last_non_null",
             Self::BoolAnd => "bool_and",
             Self::BoolOr => "bool_or",
+            Self::Collect => "collect",
+            Self::CollectDistinct => "collect_distinct",
+            Self::MergeMap => "merge_map",
         }
     }
 
-    /// What numbers are folded by, if the result is not one of the values.
-    #[must_use]
-    pub fn fold(self) -> Option<Fold> {
+    /// What several values that are not null become, if it is none of them.
+    pub(super) fn makes(self) -> Option<NewValue> {
         match self {
-            Self::Sum => Some(Fold::Sum),
-            Self::Product => Some(Fold::Product),
+            Self::Sum => Some(NewValue::Number(Fold::Sum)),
+            Self::Product => Some(NewValue::Number(Fold::Product)),
+            Self::Collect => Some(NewValue::AllElements),
+            Self::CollectDistinct | Self::MergeMap => Some(NewValue::DistinctElements),
             _ => None,
         }
     }
@@ -95,5 +130,21 @@ impl Aggregate {
     #[must_use]
     pub fn compares(self) -> bool {
         matches!(self, Self::Min | Self::Max | Self::BoolAnd | Self::BoolOr)
+    }
+}
+
+fn is_list(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(_) | DataType::LargeList(_))
+}
+
+/// Whether there are maps in values of a type.
+fn has_map(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Map(..) => true,
+        DataType::List(of) | DataType::LargeList(of) | DataType::FixedSizeList(of, _) => {
+            has_map(of.data_type())
+        }
+        DataType::Struct(fields) => fields.iter().any(|field| has_map(field.data_type())),
+        _ => false,
     }
 }

@@ -20,9 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_schema::Fields;
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, NewValue};
 use super::duplicates::OnDuplicate;
-use super::fold::{Fold, Number};
 use super::groups::{KeyGroup, SourceRow};
 use super::named::named;
 use crate::key::Nulls;
@@ -59,6 +58,8 @@ pub struct CombineOptions {
     pub versions: BTreeMap<String, Vec<String>>,
     /// Aggregate: the functions of columns; the others take the value of the last row.
     pub aggregates: BTreeMap<String, Aggregate>,
+    /// Whether columns that have no row were left out, perhaps all.
+    pub(super) is_narrowed: bool,
 }
 
 impl CombineOptions {
@@ -85,7 +86,7 @@ impl CombineOptions {
                 "pass on_duplicate=\"aggregate\"",
             );
         }
-        if self.aggregates.is_empty() && is_aggregate {
+        if self.aggregates.is_empty() && is_aggregate && !self.is_narrowed {
             return bad(
                 "on_duplicate=\"aggregate\" needs `aggregate`",
                 "give the function of at least one column, such as sum",
@@ -109,19 +110,24 @@ impl CombineOptions {
         Ok(())
     }
 
-    /// The rules of those columns that `has` names.
+    /// The rules of those columns that `has` names. A version column that is not there is null, so
+    /// the last row is the newest.
     pub(super) fn narrowed(mut self, has: impl Fn(&str) -> bool) -> Self {
-        let is_there = |name: &String| {
-            let named = named(name, Nulls::First).ok();
-            named.is_some_and(|named| named.columns().iter().any(|c| has(&c.path.join("."))))
-        };
-        self.replaced.retain(is_there);
+        let is_there = |name: &String| is_named(name, &has);
         self.aggregates.retain(|name, _| is_there(name));
+        for (version, of) in std::mem::take(&mut self.versions) {
+            match is_there(&version) {
+                true => drop(self.versions.insert(version, of)),
+                false => self.replaced.extend(of),
+            }
+        }
         self.versions.values_mut().for_each(|of| of.retain(is_there));
+        self.replaced.retain(is_there);
+        self.is_narrowed = true;
         self
     }
 
-    fn columns(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn columns(&self) -> impl Iterator<Item = &String> {
         let by_version = self.versions.iter().flat_map(|(name, of)| of.iter().chain([name]));
         self.replaced.iter().chain(by_version).chain(self.aggregates.keys())
     }
@@ -140,8 +146,15 @@ impl CombineOptions {
             replaced: all(self.replaced)?,
             versions: versions.collect::<Result<_>>()?,
             aggregates: aggregates.collect::<Result<_>>()?,
+            is_narrowed: self.is_narrowed,
         })
     }
+}
+
+/// Whether `has` names the column that `text` names.
+pub(super) fn is_named(text: &str, has: impl Fn(&str) -> bool) -> bool {
+    let named = named(text, Nulls::First).ok();
+    named.is_some_and(|named| named.columns().iter().any(|column| has(&column.path.join("."))))
 }
 
 /// Which of the values of a column stays, or what is made of them.
@@ -214,12 +227,12 @@ impl ValueRule {
         self == Self::By(Aggregate::Last)
     }
 
-    /// What numbers are folded by, if the result is not one of the values.
+    /// What several values that are not null become, if it is none of them.
     #[must_use]
-    pub fn fold(self) -> Option<Fold> {
+    pub fn makes(self) -> Option<NewValue> {
         match self {
+            Self::By(function) => function.makes(),
             Self::Newest(_) => None,
-            Self::By(function) => function.fold(),
         }
     }
 
@@ -270,7 +283,15 @@ impl ValueRule {
             }
             Self::By(Aggregate::Min | Aggregate::BoolAnd) => best(|key, best| key < best),
             Self::By(Aggregate::Max | Aggregate::BoolOr) => best(|key, best| key > best),
-            Self::By(Aggregate::Sum | Aggregate::Product) => Ok(None),
+            Self::By(_) => {
+                let mut known = None;
+                for (at, row) in rows.iter().enumerate() {
+                    if !values.is_null(*row)? && known.replace(at).is_some() {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(known.unwrap_or(last)))
+            }
         }
     }
 }
@@ -289,10 +310,4 @@ pub trait ColumnValues {
     /// # Errors
     /// Whatever is wrong with the source.
     fn key(&mut self, row: SourceRow) -> Result<Option<Vec<u8>>>;
-
-    /// The value as a number; none if it is null.
-    ///
-    /// # Errors
-    /// Whatever is wrong with the source.
-    fn number(&mut self, row: SourceRow) -> Result<Option<Number>>;
 }

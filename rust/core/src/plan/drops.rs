@@ -23,7 +23,7 @@ use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::DataType;
 
 use super::aggregate::Aggregate;
-use super::combine::{CombineOptions, VersionBy};
+use super::combine::{CombineOptions, VersionBy, is_named};
 use super::named::named;
 use super::{DropRule, OnDuplicate};
 use crate::key::{
@@ -66,7 +66,8 @@ impl DropOptions {
             Some(VersionBy::Columns(columns)) => (None, columns),
         };
         let replaced = replace_columns.to_vec();
-        let combine = CombineOptions { replaced, versions, aggregates: aggregate.clone() };
+        let aggregates = aggregate.clone();
+        let combine = CombineOptions { replaced, versions, aggregates, is_narrowed: false };
         Self { version_by, combine, ..self }
     }
 
@@ -117,16 +118,27 @@ impl DropOptions {
         })
     }
 
-    /// The same for rows of which only the columns that `has` names are there.
+    /// The same for rows of which only the columns that `has` names are there; the others are null.
     #[must_use]
     pub fn narrowed(self, has: impl Fn(&str) -> bool) -> Self {
-        let combine = self.combine.narrowed(has);
-        let on_duplicate = match self.on_duplicate {
-            // Every column that is there has the value of the last row.
-            OnDuplicate::Aggregate if combine.aggregates.is_empty() => OnDuplicate::KeepLast,
-            other => other,
-        };
-        Self { on_duplicate, combine, ..self }
+        let is_there = |name: &String| is_named(name, &has);
+        let delete_where = self.delete_where.filter(is_there);
+        let is_tested = |text: &String| parse(text).map_or(true, |(name, ..)| is_named(name, &has));
+        Self {
+            version_by: self.version_by.filter(is_there),
+            keep_tombstones: self.keep_tombstones && delete_where.is_some(),
+            delete_where,
+            drop_where: self.drop_where.filter(is_tested),
+            combine: self.combine.narrowed(&has),
+            ..self
+        }
+    }
+
+    /// The columns that are named, as they are named.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let tested = self.drop_where.as_deref().and_then(|text| Some(parse(text).ok()?.0));
+        let one = self.version_by.as_deref().into_iter().chain(self.delete_where.as_deref());
+        one.chain(tested).chain(self.combine.columns().map(String::as_str))
     }
 
     /// The same by other names of the columns.

@@ -108,7 +108,7 @@ impl KeyGroups {
 
     /// Number of groups.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 

@@ -16,6 +16,7 @@
 mod aggregate;
 mod batch;
 mod coded;
+mod collect;
 mod combine;
 mod drops;
 mod duplicates;
@@ -29,7 +30,8 @@ mod node;
 mod run_block;
 mod window;
 
-pub use aggregate::Aggregate;
+pub use aggregate::{Aggregate, NewValue};
+pub use collect::distinct_elements;
 pub use combine::{ColumnValues, CombineOptions, ValueRule, VersionBy};
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};
 pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};

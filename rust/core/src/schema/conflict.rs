@@ -20,7 +20,7 @@ pub const SHAPES: &str = "has incompatible shapes";
 /// Why: a source has the name, or the id, more than once.
 pub(crate) const TWICE: &str = "occurs twice, or in two spellings";
 /// Why: the ids say that columns of one name are different columns.
-pub const IDS: &str = "has different field ids";
+pub(super) const IDS: &str = "has different field ids";
 /// Why: the types differ, and widening is refused.
 pub(crate) const WIDENED: &str = "would have to be widened";
 /// Why: not in every source, and filling with nulls is refused.

@@ -3,24 +3,25 @@
 //! ```text
 //! group  row 3 of the part: rows 7, 8 of slot 0, row 2 of slot 1
 //! rule   the last that is not null ─▶ row 8 of slot 0
-//!        the sum ─▶ a new value, in an array behind the slots
+//!        the sum, all elements ─▶ a new value, in an array behind the slots
 //! ```
 //!
 //! # Not here
-//! What rules there are (`crate::plan::ValueRule`); copying (`gather`).
+//! What rules there are (`crate::plan::ValueRule`); lists (`collected`); copying (`gather`).
 
 use std::collections::BTreeMap;
 
 use arrow_array::{Array, ArrayRef};
 use arrow_buffer::NullBuffer;
 
+use super::collected::NewLists;
 use super::cursor::{Slots, lost};
 use super::rules::ColumnRule;
 use crate::key::render;
 use crate::packed_runs::Replaced;
 use crate::plan::{
-    ColumnValues, Folded, KeyGroups, Number, NumberType, SourceRow, does_not_fit, number_array,
-    number_at,
+    ColumnValues, Folded, KeyGroups, NewValue, Number, NumberType, SourceRow, does_not_fit,
+    number_array, number_at,
 };
 use plait_base::{Error, Kind, Result, SourceId};
 
@@ -34,38 +35,60 @@ impl ColumnRule {
         column: usize,
     ) -> Result<(Vec<Replaced>, Option<ArrayRef>)> {
         let mut values = SlotValues { rule: self, slots, column, nulls: BTreeMap::new() };
-        let (mut replaced, mut new) = (Vec::with_capacity(groups.len()), Vec::new());
+        let (mut replaced, mut numbers) = (Vec::with_capacity(groups.len()), Vec::new());
+        let mut lists = match self.rule.makes() {
+            None | Some(NewValue::Number(_)) => None,
+            Some(how) => Some(NewLists::new(how, &self.data_type)),
+        };
         for group in groups.iter() {
             let (source, source_row) = match self.rule.choose(group, &mut values)? {
                 Some(chosen) if chosen + 1 == group.rows.len() => continue,
                 Some(chosen) => (group.rows[chosen].source(), group.rows[chosen].row()),
                 None => {
-                    let numbers = group.rows.iter().map(|row| values.number(*row));
-                    new.push(match self.fold(numbers)? {
-                        Folded::Fits(made) => made,
-                        Folded::DoesNotFit(made) => {
-                            let key = self.key_of(group.rows, slots).unwrap_or_default();
-                            let error = does_not_fit(made, &self.data_type, &key);
-                            return Err(error.with_column(&self.name));
+                    let made = match &mut lists {
+                        Some(lists) => {
+                            let rows = group.rows.iter();
+                            lists.push(rows.map(|row| {
+                                Ok((row.source(), values.array(row.source())?, place(*row)))
+                            }))?;
+                            lists.len()
                         }
-                    });
+                        None => {
+                            numbers.push(self.fold(group.rows, slots, &mut values)?);
+                            numbers.len()
+                        }
+                    };
                     let behind = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-                    (SourceId(behind), new.len() as u64 - 1)
+                    (SourceId(behind), made as u64 - 1)
                 }
             };
             replaced.push(Replaced { row: group.row, source, source_row });
         }
-        let new = match new.is_empty() {
-            true => None,
-            false => Some(number_array(&self.data_type, &new)?),
+        let new = match lists {
+            Some(lists) => lists.finish()?,
+            None if numbers.is_empty() => None,
+            None => Some(number_array(&self.data_type, &numbers)?),
         };
         Ok((replaced, new))
     }
 
-    fn fold(&self, numbers: impl Iterator<Item = Result<Option<Number>>>) -> Result<Folded> {
-        match (self.rule.fold(), NumberType::of(&self.data_type)) {
-            (Some(function), Some(number)) => number.fold(function, numbers),
-            _ => Err(Error::new(Kind::Internal, "a column without numbers was aggregated")),
+    fn fold(
+        &self,
+        rows: &[SourceRow],
+        slots: &Slots,
+        values: &mut SlotValues<'_>,
+    ) -> Result<Option<Number>> {
+        let (Some(NewValue::Number(function)), Some(number)) =
+            (self.rule.makes(), NumberType::of(&self.data_type))
+        else {
+            return Err(Error::new(Kind::Internal, "a column without numbers was aggregated"));
+        };
+        match number.fold(function, rows.iter().map(|row| values.number(*row)))? {
+            Folded::Fits(made) => Ok(made),
+            Folded::DoesNotFit(made) => {
+                let key = self.key_of(rows, slots).unwrap_or_default();
+                Err(does_not_fit(made, &self.data_type, &key).with_column(&self.name))
+            }
         }
     }
 
@@ -93,6 +116,10 @@ impl SlotValues<'_> {
         let held = self.slots.get(slot.index()).and_then(Option::as_ref).ok_or_else(lost)?;
         held.columns.get(self.column).ok_or_else(lost)
     }
+
+    fn number(&self, row: SourceRow) -> Result<Option<Number>> {
+        Ok(number_at(self.array(row.source())?, place(row)))
+    }
 }
 
 fn place(row: SourceRow) -> usize {
@@ -117,9 +144,5 @@ impl ColumnValues for SlotValues<'_> {
         let one = self.array(row.source())?.slice(place(row), 1);
         let keys = key.encode(&[one], 0, 1)?;
         Ok(Some(keys.to_bytes(&key.shape, 0)))
-    }
-
-    fn number(&mut self, row: SourceRow) -> Result<Option<Number>> {
-        Ok(number_at(self.array(row.source())?, place(row)))
     }
 }

@@ -20,6 +20,7 @@
 //! # Not here
 //! Threads ([`Workers`] is what a shell brings), files, Python.
 
+mod collected;
 mod combined;
 mod cursor;
 mod gather;

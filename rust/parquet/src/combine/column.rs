@@ -23,3 +23,10 @@ pub(super) struct CombinedColumn {
     /// How values are compared, where they are.
     pub(super) key: Option<KeyLeaves>,
 }
+
+impl CombinedColumn {
+    /// Whether its values are maps.
+    pub(super) fn has_keys(&self) -> bool {
+        matches!(self.data_type, DataType::Map(..))
+    }
+}

@@ -1,103 +1,174 @@
-//! Values that no source has: sums and products, as rows of a source of their own.
+//! Values that no source has, as rows of a source of their own: sums, lists of all elements.
 //!
 //! ```text
-//! group of 3 rows ─ numbers ─ fold ─▶ 42 ─▶ row 0 of the source behind all others
-//! window          rows 0..n of that source ─▶ one block, as a page holds values
+//! group of 3 rows ─ numbers  ─ fold    ─▶ 42         ─▶ row 0 of the source behind all others
+//! group of 2 rows ─ elements ─ collect ─▶ [a, b, c]  ─▶ row 0 of it in another leaf
 //! ```
 //!
 //! # Invariants
-//! Rows are numbered through all windows of a batch. A column whose values are made is one leaf.
+//! Rows are numbered through all windows of a batch. They are made when they are woven.
+//!
+//! # Cost
+//! Four bytes a value, and a block of values at a time.
 //!
 //! # Not here
-//! How numbers are added (`plait_core::plan`).
+//! How numbers are added, which elements stay (`plait_core::plan`).
 
-use arrow_schema::DataType;
-use bytes::Bytes;
-use parquet::schema::types::ColumnDescriptor;
-use plait_core::plan::{
-    ColumnValues, Folded, Number, NumberType, SourceRow, ValueRule, does_not_fit,
-};
+use std::sync::Arc;
+
+use plait_core::plan::{Folded, KeyGroup, KeyGroups, NewValue, NumberType, does_not_fit};
 use plait_core::{Error, Kind, Result, SourceId};
 
+use super::collected::CollectedValues;
 use super::column::CombinedColumn;
 use super::numbers::put_plain;
+use super::slots::Slots;
 use super::values::SourceValues;
-use crate::block::{Block, Contents, Values};
-use crate::weave::MadeRows;
+use crate::block::Block;
+use crate::keys::KeyLeaves;
+use crate::leaf::OutputLeaf;
+use crate::runtime::Charge;
+use crate::weave::{MadeRows, WeaveContext};
 
-/// Made values of one window.
-pub(super) struct MadeValues {
+/// Values are made until they have so many bytes.
+const BLOCK_BYTES: usize = 128 << 10;
+
+/// Which groups of the windows of a batch become new values.
+pub(super) struct MadeGroups {
     source: SourceId,
-    /// The row of the first of `values`.
-    first: u64,
-    values: Vec<Option<Number>>,
-    rule: ValueRule,
-    data_type: DataType,
+    rows: u64,
+    /// Those of the current window, by their place in it.
+    places: Vec<u32>,
 }
 
-impl MadeValues {
+impl MadeGroups {
     /// None yet, of a source behind `sources` others.
-    pub(super) fn new(sources: usize, column: &CombinedColumn) -> Self {
-        Self {
-            source: SourceId(u32::try_from(sources).unwrap_or(u32::MAX)),
-            first: 0,
-            values: Vec::new(),
-            rule: column.rule,
-            data_type: column.data_type.clone(),
-        }
+    pub(super) fn new(sources: usize) -> Self {
+        let source = SourceId(u32::try_from(sources).unwrap_or(u32::MAX));
+        Self { source, rows: 0, places: Vec::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.places.is_empty()
     }
 
-    /// Makes the value of the rows of one key; the row that it is. `key` gives the key in words.
-    pub(super) fn fold(
-        &mut self,
-        rows: &[SourceRow],
-        values: &mut SourceValues<'_>,
-        key: impl Fn(&SourceValues<'_>) -> String,
-    ) -> Result<(SourceId, u64)> {
-        let (Some(function), Some(number)) = (self.rule.fold(), NumberType::of(&self.data_type))
-        else {
-            return Err(Error::new(Kind::Internal, "a column without numbers was aggregated"));
-        };
-        let numbers = rows.iter().map(|row| values.number(*row));
-        let made = match number.fold(function, numbers)? {
-            Folded::Fits(made) => made,
-            Folded::DoesNotFit(made) => {
-                let error = does_not_fit(made, &self.data_type, &key(values));
-                return Err(values.named(error));
+    /// Adds a group of the window; the row that its value is.
+    pub(super) fn push(&mut self, place: usize) -> (SourceId, u64) {
+        self.places.push(u32::try_from(place).unwrap_or(u32::MAX));
+        self.rows += 1;
+        (self.source, self.rows - 1)
+    }
+
+    /// The groups since they were taken last.
+    pub(super) fn take(&mut self) -> Arc<[u32]> {
+        std::mem::take(&mut self.places).into()
+    }
+}
+
+/// The values of one window, block by block.
+pub(super) struct MadeValues<'a> {
+    keys: &'a KeyLeaves,
+    weaving: &'a WeaveContext,
+    column: &'a CombinedColumn,
+    leaf: &'a OutputLeaf,
+    groups: Box<dyn Iterator<Item = KeyGroup<'a>> + 'a>,
+    source: MadeOf<'a>,
+    charge: Charge,
+}
+
+/// What values are made of.
+enum MadeOf<'a> {
+    Numbers(SourceValues<'a>),
+    Elements(CollectedValues<'a>),
+}
+
+impl<'a> MadeValues<'a> {
+    /// The values of those of `groups` that `places` name, for leaf `leaf` of `leaves`.
+    pub(super) fn rows(
+        keys: &'a KeyLeaves,
+        weaving: &'a WeaveContext,
+        column: &'a CombinedColumn,
+        leaves: &'a [OutputLeaf],
+        leaf: &'a OutputLeaf,
+        groups: &'a KeyGroups,
+        places: Arc<[u32]>,
+    ) -> Option<MadeRows<'a>> {
+        if places.is_empty() {
+            return None;
+        }
+        let source = match column.rule.makes() {
+            None | Some(NewValue::Number(_)) => {
+                MadeOf::Numbers(SourceValues::new(weaving, column, leaf))
+            }
+            Some(how) => {
+                let is_distinct = how == NewValue::DistinctElements;
+                MadeOf::Elements(CollectedValues::new(weaving, column, leaves, leaf, is_distinct))
             }
         };
-        self.values.push(made);
-        Ok((self.source, self.first + self.values.len() as u64 - 1))
+        let mut next = 0;
+        let groups = Box::new(groups.iter().enumerate().filter_map(move |(place, group)| {
+            let is_made = places.get(next).is_some_and(|wanted| *wanted as usize == place);
+            next += usize::from(is_made);
+            is_made.then_some(group)
+        }));
+        let charge = weaving.context.charge(0);
+        Some(Box::new(Self { keys, weaving, column, leaf, groups, source, charge }))
     }
 
-    /// The values since they were taken last, if there are any.
-    pub(super) fn take(&mut self, descr: &ColumnDescriptor) -> Result<Option<MadeRows>> {
-        let values = std::mem::take(&mut self.values);
-        if values.is_empty() {
-            return Ok(None);
+    fn block(&mut self) -> Result<Option<Block>> {
+        let mut made = Slots::default();
+        for group in self.groups.by_ref() {
+            let before = made.memory_size();
+            match &mut self.source {
+                MadeOf::Numbers(values) => {
+                    let column = self.column;
+                    let number = NumberType::of(&column.data_type);
+                    let (Some(NewValue::Number(function)), Some(number)) =
+                        (column.rule.makes(), number)
+                    else {
+                        let what = "a column without numbers was aggregated";
+                        return Err(Error::new(Kind::Internal, what));
+                    };
+                    let numbers = group.rows.iter().map(|row| values.number_of(*row));
+                    match number.fold(function, numbers)? {
+                        Folded::Fits(Some(sum)) => {
+                            let mut plain = Vec::new();
+                            put_plain(sum, &self.leaf.descr, &mut plain)?;
+                            let def_max = self.leaf.descr.max_def_level();
+                            made.push(0, u8::try_from(def_max).unwrap_or(u8::MAX), &plain);
+                        }
+                        Folded::Fits(None) => made.push(0, 0, &[]),
+                        Folded::DoesNotFit(sum) => {
+                            let key = values.key_text(group, self.keys);
+                            let error = does_not_fit(sum, &column.data_type, &key);
+                            return Err(values.named(error));
+                        }
+                    }
+                }
+                MadeOf::Elements(values) => values.put(group, &mut made)?,
+            }
+            let bytes = made.memory_size() - before;
+            let most = self.weaving.context.budget().made_value();
+            if bytes > most {
+                return Err(Error::new(Kind::MemoryLimit, "a value of one key is too large")
+                    .with_column(self.leaf.descr.path().string())
+                    .with_got(format!("{bytes} bytes, of which {most} are allowed"))
+                    .with_hint("raise `memory_limit`, or collect less in one key"));
+            }
+            self.charge.set(made.memory_size());
+            if made.memory_size() > BLOCK_BYTES {
+                break;
+            }
         }
-        self.first += values.len() as u64;
-        let def_max = u8::try_from(descr.max_def_level()).unwrap_or(u8::MAX);
-        let mut plain = Vec::new();
-        for value in values.iter().flatten() {
-            put_plain(*value, descr, &mut plain)?;
-        }
-        let level = |value: &Option<Number>| if value.is_some() { def_max } else { 0 };
-        let contents = Contents {
-            rows: values.len(),
-            rep: Vec::new(),
-            def: match def_max {
-                0 => Vec::new(),
-                _ => values.iter().map(level).collect(),
-            },
-            def_max,
-            value_count: values.iter().flatten().count(),
-            values: Values::Plain(Bytes::from(plain)),
-        };
-        Ok(Some(MadeRows { source: self.source, block: Block::new(contents) }))
+        self.charge.set(0); // whoever takes the block accounts for it
+        Ok((made.len() > 0).then(|| made.take(&self.leaf.descr)))
+    }
+}
+
+impl Iterator for MadeValues<'_> {
+    type Item = Result<Block>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.block().transpose()
     }
 }

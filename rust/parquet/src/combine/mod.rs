@@ -4,7 +4,7 @@
 //! window    runs of whole rows, and groups: output row 3 is rows 7 of source 0, 2 of source 5
 //! leaf a    no group changes it                 the runs as they are
 //! leaf b    null in source 5: row 7 it is       runs with another row in place of some
-//! leaf c    a sum                               runs with rows of a source that is made here
+//! leaf c    a sum, all elements of lists        runs with rows of a source that is made here
 //! ```
 //!
 //! # Invariants
@@ -19,18 +19,20 @@
 //! # Not here
 //! The rules (`plait_core::plan`); copying rows (`weave`).
 
+mod collected;
 mod column;
 mod made;
 mod numbers;
 mod shared;
+mod slots;
 mod values;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parquet::basic::Repetition;
-use plait_core::key::{Nulls, SortColumn, SortOrder, render};
+use plait_core::key::{Nulls, SortColumn, SortOrder};
 use plait_core::packed_runs::{PackedRuns, Replaced};
-use plait_core::plan::{DropOptions, KeyGroup, KeyGroups, ValueRule, Window};
+use plait_core::plan::{DropOptions, KeyGroups, ValueRule, Window};
 use plait_core::{Error, Kind, Result};
 
 use crate::drops::combined;
@@ -42,7 +44,7 @@ use crate::schema::Reconciled;
 use crate::weave::{LeafRows, WeaveContext};
 
 use column::CombinedColumn;
-use made::MadeValues;
+use made::{MadeGroups, MadeValues};
 pub(crate) use shared::SharedRuns;
 use shared::{ResolvedRuns, RunsKey};
 use values::SourceValues;
@@ -119,11 +121,11 @@ impl Combine {
     /// what other leaves of the batch found.
     ///
     /// # Errors
-    /// Whatever is wrong with a source; [`Kind::LossyCast`] for a sum that does not fit its column.
+    /// Whatever is wrong with a source. What is made fails when it is woven.
     pub(crate) fn rows_of<'a>(
-        &self,
-        weaving: &WeaveContext,
-        leaves: &[OutputLeaf],
+        &'a self,
+        weaving: &'a WeaveContext,
+        leaves: &'a [OutputLeaf],
         leaf: usize,
         windows: &'a [Window],
         shared: &SharedRuns,
@@ -135,12 +137,12 @@ impl Combine {
         let Some((at, column)) = column else {
             return Err(Error::new(Kind::Internal, "a leaf is of no column"));
         };
-        let Some(first) = leaves.get(column.leaves.start) else {
+        let (Some(first), Some(own)) = (leaves.get(column.leaves.start), leaves.get(leaf)) else {
             return Err(Error::new(Kind::Internal, "a column has no leaf"));
         };
         let is_first = column.leaves.start == leaf;
         let mut values = SourceValues::new(weaving, column, first);
-        let mut made = MadeValues::new(weaving.sources.len(), column);
+        let mut made = MadeGroups::new(weaving.sources.len());
         let mut rows = Vec::with_capacity(windows.len());
         for (window, Window { steps, groups, .. }) in windows.iter().enumerate() {
             if groups.is_empty() || column.rule.is_last() {
@@ -161,17 +163,13 @@ impl Combine {
             if is_first && !column.is_key {
                 self.values_merged.fetch_add(resolved.replaced, Ordering::Relaxed);
             }
-            bytes += resolved.runs.memory_size();
+            let places = made.take();
+            bytes += resolved.runs.memory_size() + size_of_val(&*places);
             charge.set(bytes);
-            rows.push(LeafRows::other(resolved.runs, made.take(&first.descr)?));
+            let made = MadeValues::rows(&self.keys, weaving, column, leaves, own, groups, places);
+            rows.push(LeafRows::other(resolved.runs, made));
         }
         Ok((rows, charge))
-    }
-
-    /// The key of some rows of one key, in words.
-    fn key_of(&self, group: KeyGroup<'_>, values: &SourceValues<'_>) -> String {
-        let key = group.rows.last().map(|row| values.key_of(*row, &self.keys));
-        key.and_then(Result::ok).map_or_else(String::new, |key| render(&self.keys.shape, &key))
     }
 
     fn resolve(
@@ -180,17 +178,14 @@ impl Combine {
         steps: &PackedRuns,
         groups: &KeyGroups,
         values: &mut SourceValues<'_>,
-        made: &mut MadeValues,
+        made: &mut MadeGroups,
     ) -> Result<ResolvedRuns> {
         let mut replaced = 0;
-        let rows = groups.iter().filter_map(|group| {
+        let rows = groups.iter().enumerate().filter_map(|(place, group)| {
             let chosen = match column.rule.choose(group, values) {
                 Ok(Some(chosen)) if chosen + 1 == group.rows.len() => return None,
                 Ok(Some(chosen)) => group.rows.get(chosen).map(|row| (row.source(), row.row())),
-                Ok(None) => match made.fold(group.rows, values, |of| self.key_of(group, of)) {
-                    Ok(place) => Some(place),
-                    Err(e) => return Some(Err(e)),
-                },
+                Ok(None) => Some(made.push(place)),
                 Err(e) => return Some(Err(e)),
             };
             let (source, source_row) = chosen?;

@@ -18,11 +18,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parquet::file::statistics::Statistics;
-use plait_core::plan::{ColumnValues, Number, SourceRow};
+use plait_core::key::render;
+use plait_core::plan::{ColumnValues, KeyGroup, Number, SourceRow};
 use plait_core::{Error, Kind, Result, SourceId};
 
 use super::column::CombinedColumn;
 use super::numbers::number_of;
+use super::slots::Slots;
 use crate::block::{Block, BlockReader, Layout, Values};
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::OutputLeaf;
@@ -62,9 +64,16 @@ struct AskedSource {
     next: u64,
     /// The block that is open, and its first row.
     block: Option<(u64, Block)>,
-    /// A row of the block, and how many values are before it.
-    values_before: (usize, usize),
+    place: BlockPlace,
     keys: Option<KeyReader>,
+}
+
+/// A row of a block, and its first value: how many are before it, and where it begins.
+#[derive(Clone, Copy, Default)]
+struct BlockPlace {
+    row: usize,
+    value: usize,
+    byte: usize,
 }
 
 impl<'a> SourceValues<'a> {
@@ -86,10 +95,14 @@ impl<'a> SourceValues<'a> {
         self.source(row.source()).map_or(0, |source| source.row_group_of(row.row()).0)
     }
 
-    /// The key of a row, as files have it.
-    pub(super) fn key_of(&self, row: SourceRow, keys: &KeyLeaves) -> Result<Vec<u8>> {
+    /// The key of the rows of a group, in words.
+    pub(super) fn key_text(&self, group: KeyGroup<'_>, keys: &KeyLeaves) -> String {
         let (cache, context) = (&self.weaving.cache, &self.weaving.context);
-        keys.stored(&key_at(self.source(row.source())?, keys, row.row(), cache, context)?)
+        let stored = |row: SourceRow| {
+            keys.stored(&key_at(self.source(row.source())?, keys, row.row(), cache, context)?)
+        };
+        let key = group.rows.last().and_then(|row| stored(*row).ok());
+        key.map_or_else(String::new, |key| render(&keys.shape, &key))
     }
 
     /// An error of the column, with its name.
@@ -161,46 +174,78 @@ impl<'a> SourceValues<'a> {
         })?;
         let first = row.row() - skip as u64;
         open.next = first + block.rows as u64;
-        (open.block, open.values_before) = (Some((first, block)), (0, 0));
+        (open.block, open.place) = (Some((first, block)), BlockPlace::default());
         open.reader = Some(reader);
         Ok(skip)
     }
 
-    /// The value of a row of a column that is one leaf and is not null, as a plain page has it.
-    fn plain(&mut self, row: SourceRow) -> Result<Vec<u8>> {
+    /// Adds the levels of a row, and its values as a plain page has them.
+    pub(super) fn slots(&mut self, row: SourceRow, to: &mut Slots) -> Result<()> {
         let at = self.seek(row)?;
-        let lost = || Error::new(Kind::Internal, "a value of a row that shares its key is lost");
+        let layout = Layout::of(&self.leaf.descr);
         let open = self.open.get_mut(&row.source()).ok_or_else(lost)?;
         let (_, block) = open.block.as_ref().ok_or_else(lost)?;
-        let (mut known_row, mut value) = open.values_before;
-        if known_row > at {
-            (known_row, value) = (0, 0);
+        let mut next = open.place;
+        if next.row > at {
+            next = BlockPlace::default();
         }
-        value += match block.def.get(known_row..at) {
-            Some(levels) => levels.iter().filter(|def| **def == block.def_max).count(),
-            None => at - known_row,
+        let value = match (block.rep.is_empty(), block.def.get(next.row..at)) {
+            (false, _) => block.values(at).start,
+            (true, Some(levels)) => {
+                next.value + levels.iter().filter(|def| **def == block.def_max).count()
+            }
+            (true, None) => at,
         };
-        open.values_before = (at, value);
-        let layout = Layout::of(&self.leaf.descr);
-        match (&block.values, layout) {
-            (Values::Ids(ids, dictionary), _) => {
-                let id = *ids.get(value).ok_or_else(lost)? as usize;
-                Ok(dictionary.plain(id).to_vec())
-            }
-            (Values::Plain(bytes), Layout::Fixed(width)) => {
-                let bytes = bytes.get(value * width..(value + 1) * width);
-                bytes.map(<[u8]>::to_vec).ok_or_else(lost)
-            }
-            (Values::Plain(bytes), Layout::Prefixed) => {
-                let mut start = 0;
-                for _ in 0..value {
-                    start += layout.len_at(bytes, start).ok_or_else(lost)?;
-                }
-                let len = layout.len_at(bytes, start).ok_or_else(lost)?;
-                Ok(bytes.slice(start..start + len).to_vec())
+        if let (Values::Plain(bytes), Layout::Prefixed) = (&block.values, layout) {
+            for _ in next.value..value {
+                next.byte += layout.len_at(bytes, next.byte).ok_or_else(lost)?;
             }
         }
+        next = BlockPlace { row: at, value, ..next };
+        open.place = next;
+        for level in block.levels(at..at + 1) {
+            let rep = block.rep.get(level).copied().unwrap_or(0);
+            let def = block.def.get(level).copied().unwrap_or(block.def_max);
+            if def < block.def_max {
+                to.push(rep, def, &[]);
+                continue;
+            }
+            let value = match (&block.values, layout) {
+                (Values::Ids(ids, dictionary), _) => {
+                    dictionary.plain(*ids.get(next.value).ok_or_else(lost)? as usize)
+                }
+                (Values::Plain(bytes), Layout::Fixed(width)) => {
+                    let bytes = bytes.get(next.value * width..(next.value + 1) * width);
+                    bytes.ok_or_else(lost)?
+                }
+                (Values::Plain(bytes), Layout::Prefixed) => {
+                    let len = layout.len_at(bytes, next.byte).ok_or_else(lost)?;
+                    next.byte += len;
+                    &bytes[next.byte - len..next.byte]
+                }
+            };
+            to.push(rep, def, value);
+            next.value += 1;
+        }
+        Ok(())
     }
+
+    /// The value of a row of a column that is one leaf, as a number; none if it is null.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the source.
+    pub(super) fn number_of(&mut self, row: SourceRow) -> Result<Option<Number>> {
+        if self.is_null(row)? {
+            return Ok(None);
+        }
+        let mut value = Slots::default();
+        self.slots(row, &mut value)?;
+        number_of(&value.bytes, &self.leaf.descr, &self.column.data_type).map(Some)
+    }
+}
+
+fn lost() -> Error {
+    Error::new(Kind::Internal, "a value of a row that shares its key is lost")
 }
 
 impl ColumnValues for SourceValues<'_> {
@@ -236,13 +281,5 @@ impl ColumnValues for SourceValues<'_> {
         let key = reader.next(1)?.map(|(key, _)| key.to_bytes(&keys.shape, 0));
         open.keys = Some(reader);
         Ok(key)
-    }
-
-    fn number(&mut self, row: SourceRow) -> Result<Option<Number>> {
-        if self.is_null(row)? {
-            return Ok(None);
-        }
-        let plain = self.plain(row)?;
-        number_of(&plain, &self.leaf.descr, &self.column.data_type).map(Some)
     }
 }

@@ -65,12 +65,13 @@ pub(super) fn in_order(
     named: Vec<NamedSource>,
     order: &SortOrder,
     look: KeyLook<'_>,
+    how: &Unite,
     context: &Context,
     skipped: &mut Vec<Skipped>,
 ) -> Result<Result<InOrder>> {
     let sources = numbered(&named);
-    let ranges = match key_ranges(&sources, order, &Unite::default(), look, context) {
-        // All of them have one schema, by which they cannot be merged.
+    let ranges = match key_ranges(&sources, order, how, look, context) {
+        // By their schema they cannot be merged.
         Err(e) if is_of_the_schema(e.kind()) => {
             skipped.extend(sources.iter().map(|source| Skipped::of(source.path(), &e)));
             return Ok(Err(e));

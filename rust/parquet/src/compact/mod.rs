@@ -23,6 +23,7 @@ mod moves;
 mod options;
 mod put;
 mod retention;
+mod schemas;
 mod signs;
 mod sort_merge;
 mod survey;

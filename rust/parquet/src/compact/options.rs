@@ -39,6 +39,8 @@ pub(crate) struct SurveyOptions {
     pub(crate) mature_age: Option<f64>,
     /// See [`SizeTiered`].
     pub(crate) finalize: bool,
+    /// Whether files of several schemas may be merged.
+    pub(crate) across_schemas: bool,
     /// What becomes of rows with one key.
     pub(crate) on_duplicate: OnDuplicateOption,
     /// Column of their versions.
@@ -73,6 +75,7 @@ impl Default for SurveyOptions {
             mature_level: 3,
             mature_age: None,
             finalize: false,
+            across_schemas: false,
             on_duplicate: OnDuplicateOption::KeepAll,
             version_by: None,
             deletes: false,

@@ -17,7 +17,7 @@ use crate::files::{output_leaves, readers};
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::runtime::{Context, MemoryStage};
-use crate::schema::{Unite, reconcile};
+use crate::schema::reconcile;
 use crate::source::Source;
 
 /// How much of each of `sources` is past the retention that `merge` names.
@@ -32,7 +32,7 @@ pub(super) fn expiry_of(
     context: &Context,
 ) -> Result<Vec<Expiry>> {
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-    let reconciled = reconcile(&footers, &Unite::default())?;
+    let reconciled = reconcile(&footers, &merge.unite())?;
     let leaves = output_leaves(&reconciled);
     let found =
         drops::find(merge, order, &reconciled, &leaves).map_err(|e| match sources.first() {

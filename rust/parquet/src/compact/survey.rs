@@ -5,15 +5,16 @@
 //! ```
 //!
 //! # Invariants
-//! Files are merged only with files of the same folder, schema and order. The files of a scope are
-//! in the order in which they are read, which is that of their age.
+//! Files are merged only with files of the same folder and order, and of the same schema unless
+//! several may be merged. The files of a scope are in the order in which they are read, which is
+//! that of their age.
 //!
 //! # Cost
 //! The footer of every file, and its first and last key where the footer has none: all its keys, if
 //! unsorted files are to be sorted or skipped.
 //!
 //! # Not here
-//! Groups of a scope (`choose`); keys of files (`look`); merging a group (`plan`, `merge`); what
+//! Groups of a scope (`choose`); keys of files (`look`); which schemas go together (`schemas`); merging a group (`plan`, `merge`); what
 //! counts (`commit`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +29,10 @@ use serde::Serialize;
 use super::choose::{Chooser, SurveyedGroup};
 use super::look::{NamedSource, Skipped, in_order, numbered};
 use super::options::SurveyOptions;
-use super::retention;
+use super::schemas::ScopeKey;
+use super::{retention, schemas};
 use crate::files::{is_of_the_file, open_each};
+use crate::options::MergeOptions;
 use crate::order::claimed;
 use crate::plan::{KeyLook, KeyRange, entry, merge_level};
 use crate::runtime::Context;
@@ -63,6 +66,8 @@ pub(crate) struct Scope {
     pub(crate) out: String,
     /// Path and type of each column, if files of the folder and order have several schemas.
     pub(crate) columns: Vec<(String, String)>,
+    /// Columns that rules name and only files of other scopes have.
+    pub(crate) absent_columns: Vec<String>,
     /// The files, in the order that breaks ties.
     pub(crate) files: Vec<SurveyedFile>,
     /// What the policy wants merged: places in `files`.
@@ -157,7 +162,7 @@ fn survey_once(
         outcome => outcome?,
     };
     let mut skipped = Vec::new();
-    let mut scopes: BTreeMap<(String, String, String), Vec<NamedSource>> = BTreeMap::new();
+    let mut scopes = schemas::ByScope::new();
     let mut ages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut named = Vec::new();
     for (age, (path, source)) in (0..).zip(opened) {
@@ -197,7 +202,11 @@ fn survey_once(
         });
         match known {
             Ok((source, Some(order))) => {
-                let key = (folder.to_owned(), order.to_string(), schema_text(&source));
+                let key = ScopeKey {
+                    folder: folder.to_owned(),
+                    sort_by: order.to_string(),
+                    schema: schema_text(&source),
+                };
                 scopes.entry(key).or_default().push(NamedSource { source, name, age });
             }
             Ok((_, None)) => {
@@ -210,10 +219,15 @@ fn survey_once(
     }
     let policy = options.policy();
     let (mut found, mut misfit) = (Vec::new(), None);
-    for ((folder, sort_by, _), named) in scopes {
-        let order = SortOrder::try_parse(&sort_by)?;
+    let how = options.merge.as_ref().map(MergeOptions::unite).unwrap_or_default();
+    if options.across_schemas {
+        scopes = schemas::unite(scopes, &how);
+    }
+    let everywhere = scopes.values().flat_map(|named| schemas::columns(named)).collect();
+    for (key, named) in scopes {
+        let order = SortOrder::try_parse(&key.sort_by)?;
         let look = KeyLook { unsorted: options.unsorted, sorted: &options.sorted };
-        let (named, ranges) = match in_order(named, &order, look, context, &mut skipped)? {
+        let (named, ranges) = match in_order(named, &order, look, &how, context, &mut skipped)? {
             Ok((named, _)) if named.is_empty() => continue,
             Ok(found) => found,
             Err(e) => {
@@ -223,10 +237,14 @@ fn survey_once(
         };
         let ours: BTreeSet<u64> = named.iter().map(|named| named.age).collect();
         let is_stranger = |age: &u64| !ours.contains(age);
-        let of_folder = ages.get(&folder).into_iter().flatten();
+        let of_folder = ages.get(&key.folder).into_iter().flatten();
         let strangers: Vec<u64> = of_folder.copied().filter(is_stranger).collect();
         let chooser = Chooser { policy: &policy, options, strangers: &strangers };
-        found.push(scope(root, folder, sort_by, &named, ranges, &chooser, context)?);
+        let mut merge = options.merge.clone();
+        if let Some(merge) = &mut merge {
+            merge.absent_columns = schemas::absent(&merge.asked_drops(), &named, &everywhere);
+        }
+        found.push(scope(root, key, &named, ranges, &chooser, merge, context)?);
     }
     // An order that fits no file at all is a mistake in the call.
     if let Some(e) = misfit.filter(|_| found.is_empty()) {
@@ -252,11 +270,11 @@ fn keep_differing_columns(scopes: &mut [Scope]) {
 
 fn scope(
     root: &Root,
-    folder: String,
-    sort_by: String,
+    key: ScopeKey,
     named: &[NamedSource],
     ranges: Vec<Option<KeyRange>>,
     chooser: &Chooser<'_>,
+    merge: Option<MergeOptions>,
     context: &Context,
 ) -> Result<Scope> {
     let facts = |(named, range): (&NamedSource, Option<KeyRange>)| {
@@ -285,9 +303,10 @@ fn scope(
         footer: source.footer_text(),
         is_sorted: !fact.is_unsorted,
     };
+    let ScopeKey { folder, sort_by, .. } = key;
     let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
     let mut groups = chooser.groups(&facts);
-    if let Some(merge) = &chooser.options.merge {
+    if let Some(merge) = &merge {
         let order = SortOrder::try_parse(&sort_by)?;
         let expired = retention::expiry_of(&numbered(named), &order, merge, context)?;
         groups.extend(chooser.expired(&facts, &groups, &expired));
@@ -298,6 +317,7 @@ fn scope(
         // With a slash it is a folder, whatever its name ends in.
         out: format!("{}/", root.location(&made)),
         columns: named.first().map(|named| columns(&named.source)).unwrap_or_default(),
+        absent_columns: merge.map(|merge| merge.absent_columns).unwrap_or_default(),
         files: named.iter().zip(&facts).map(file).collect(),
         groups,
     })

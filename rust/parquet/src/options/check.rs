@@ -109,7 +109,7 @@ impl MergeOptions {
     }
 
     fn check_drops(&self) -> Result<()> {
-        self.drop_options().check()?;
+        self.asked_drops().check()?;
         if self.verify.is_some() && !self.keeps_all() {
             return Err(Error::new(
                 Kind::InvalidArgument,

@@ -100,6 +100,9 @@ pub struct MergeOptions {
     pub keep_tombstones: bool,
     /// Rows of a key column to drop, such as `timestamp < 1700000000`.
     pub drop_where: Option<String>,
+    /// Columns that rules name, other files have, and no source has: they are null in all rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent_columns: Vec<String>,
     /// How row groups that are copied whole are checked for order.
     pub verify_order: VerifyOrder,
     /// How pages that are copied as they are stored are checked.
@@ -202,6 +205,7 @@ impl Default for MergeOptions {
             delete_where: None,
             keep_tombstones: false,
             drop_where: None,
+            absent_columns: Vec::new(),
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
             unsorted: UnsortedOption::Error,
@@ -304,6 +308,13 @@ impl MergeOptions {
     /// Which rows leave, in the core's words.
     #[must_use]
     pub(crate) fn drop_options(&self) -> DropOptions {
+        let is_there = |path: &str| !self.absent_columns.iter().any(|absent| absent == path);
+        self.asked_drops().narrowed(is_there)
+    }
+
+    /// The same, as if all columns were there.
+    #[must_use]
+    pub(crate) fn asked_drops(&self) -> DropOptions {
         DropOptions {
             on_duplicate: self.on_duplicate.into(),
             delete_where: self.delete_where.clone(),

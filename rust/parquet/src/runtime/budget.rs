@@ -316,6 +316,12 @@ impl Budget {
         self.bytes(MemoryStage::SortedLeaves) / 2
     }
 
+    /// Most bytes of a value that is made of those of several rows.
+    #[must_use]
+    pub(crate) fn made_value(self) -> usize {
+        self.limit_bytes / 8
+    }
+
     /// Bytes of page buffers that wait for the next page.
     #[must_use]
     pub(crate) fn idle_buffers(self) -> usize {

@@ -14,9 +14,8 @@ use plait_core::SourceId;
 use plait_core::packed_runs::PackedRuns;
 
 use super::cursor::{Form, SourceCursor};
-use super::rows::MadeRows;
+use crate::block::Dictionary;
 use crate::block::reader::{OwnDictionary, United};
-use crate::block::{Dictionary, Layout};
 use crate::runtime::{Charge, Context};
 
 /// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
@@ -60,16 +59,6 @@ impl SourceCursors {
         });
         cursors.go_on(&rows);
         cursors
-    }
-
-    /// Takes in the rows of one window that no source has.
-    pub(super) fn supply(&mut self, made: MadeRows, layout: Layout) {
-        let at = made.source.index();
-        if let (Some(cursor), Some(rows)) = (self.cursors.get_mut(at), self.rows.get_mut(at)) {
-            rows.0 += made.block.rows as u64;
-            cursor.load(made.block, 0, layout, false);
-        }
-        self.refresh_account();
     }
 
     /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their

@@ -22,6 +22,7 @@ use super::context::{BATCH_BYTES_MAX, LeafContext, PageOut};
 use super::cursor::{Form, Rows, SourceCursor};
 use super::cursors::SourceCursors;
 use crate::block::decode::is_ids;
+use crate::block::reader::Skipping;
 use crate::block::{Block, BlockReader, Layout, Values};
 use crate::encode::buffer::PageAppender;
 use crate::encode::facts::Facts;
@@ -42,15 +43,19 @@ const FAST_ROWS_MAX: usize = 32 << 10;
 /// Levels a row of a leaf that repeats has room for, on average.
 const REPEATED_LEVELS: usize = 64;
 
+/// Where rows come from that no source has.
+pub(super) type NextMade<'a> = Option<&'a mut (dyn Iterator<Item = Result<Block>> + 'a)>;
+
 /// Moves the rows of one window to `out`.
 pub(super) fn gather(
     weaving: &LeafContext<'_>,
     cursors: &mut SourceCursors,
     steps: &PackedRuns,
+    made: NextMade<'_>,
     out: &mut impl PageOut,
 ) -> Result<()> {
     cursors.begin(weaving.united.as_ref(), out.writes_ids());
-    let mut gather = Gather { weaving, cursors };
+    let mut gather = Gather { weaving, cursors, made };
     for taken in steps.taken() {
         gather.enter(taken)?;
     }
@@ -68,12 +73,13 @@ pub(super) fn gather(
     out.flush()
 }
 
-struct Gather<'a> {
+struct Gather<'a, 'm> {
     weaving: &'a LeafContext<'a>,
     cursors: &'a mut SourceCursors,
+    made: NextMade<'m>,
 }
 
-impl Gather<'_> {
+impl Gather<'_, '_> {
     /// Moves rows as long as they are here, of the usual form, and the page has room. Returns how
     /// many steps were done, which is as many words.
     fn fast(&mut self, words: &[u32], out: &mut impl PageOut) -> usize {
@@ -201,6 +207,11 @@ impl Gather<'_> {
         }
         let cursor = &mut self.cursors.cursors[source];
         self.cursors.held -= cursor.memory_size();
+        if source == self.weaving.weaving.sources.len() {
+            let made = self.made.as_mut().and_then(|made| made.next()).transpose()?;
+            let block = made.ok_or_else(|| broken("a run names rows that were not made"))?;
+            return self.load(source, (block, 0), None, out);
+        }
         let mut reader = match cursor.reader.take() {
             Some(reader) => reader,
             None => self.weaving.open(source, start)?,
@@ -209,7 +220,7 @@ impl Gather<'_> {
             true => reader.peek()?.filter(|page| is_worth_it(page, wanted, out)),
             false => None,
         };
-        let (block, skip) = match splice {
+        let block = match splice {
             None => {
                 let rows = usize::try_from(end - start).unwrap_or(usize::MAX);
                 let rows = rows.min(self.weaving.batch_rows);
@@ -244,6 +255,17 @@ impl Gather<'_> {
                 (Block::new(page), 0)
             }
         };
+        self.load(source, block, Some(reader), out)
+    }
+
+    /// Gives the cursor of `source` a block whose first rows are not wanted.
+    fn load(
+        &mut self,
+        source: usize,
+        (block, skip): Skipping,
+        reader: Option<BlockReader>,
+        out: &mut impl PageOut,
+    ) -> Result<usize> {
         if out.writes_ids() && matches!(block.values, Values::Plain(_)) && block.value_count > 0 {
             // The format lets pages of ids be followed by plain ones.
             out.flush()?;
@@ -258,7 +280,7 @@ impl Gather<'_> {
         self.cursors.rows[source].0 += (block.rows - skip) as u64;
         let writes_ids = out.writes_ids();
         self.cursors.cursors[source].load(block, skip, self.weaving.layout, writes_ids);
-        self.keep(source, Some(reader));
+        self.keep(source, reader);
         self.cursors.account(out.memory_size());
         Ok(0)
     }

@@ -103,11 +103,8 @@ pub(crate) fn weave(
         &weaving.context,
     );
     let mut chunks = Vec::with_capacity(windows.len());
-    for steps in windows {
-        if let Some(made) = steps.made.take() {
-            cursors.supply(made, leaf.layout);
-        }
-        let steps: &PackedRuns = steps;
+    for rows in windows {
+        let (steps, made) = rows.parts();
         let make = how(weaving, output, steps, 1, &leaf.splices, &mut cursors)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
@@ -115,11 +112,11 @@ pub(crate) fn weave(
         let chunk = match make {
             Make::Foreign => {
                 leaf.united = None;
-                output::foreign(&leaf, RowOrder::Woven(&mut cursors, steps), spill)?
+                output::foreign(&leaf, RowOrder::Woven(&mut cursors, steps, made), spill)?
             }
             Make::Own(united, pages) => {
                 leaf.united = united;
-                let rows = RowOrder::Woven(&mut cursors, steps);
+                let rows = RowOrder::Woven(&mut cursors, steps, made);
                 output::ours(&leaf, rows, rules, pages, spill, share)?
             }
         };

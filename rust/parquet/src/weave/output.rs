@@ -20,7 +20,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::context::{LeafContext, PageOut};
 use super::cursors::SourceCursors;
-use super::gather::gather;
+use super::gather::{NextMade, gather};
 use super::sorted::HeldRows;
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
@@ -66,8 +66,8 @@ pub(super) enum OwnPages {
 
 /// The rows of a chunk, and in which order they come.
 pub(super) enum RowOrder<'a> {
-    /// As the runs of a merge say.
-    Woven(&'a mut SourceCursors, &'a PackedRuns),
+    /// As the runs of a merge say. Rows of the source behind all others are made.
+    Woven(&'a mut SourceCursors, &'a PackedRuns, NextMade<'a>),
     /// In any order.
     Sorted(&'a HeldRows, &'a [u32]),
 }
@@ -75,14 +75,14 @@ pub(super) enum RowOrder<'a> {
 impl RowOrder<'_> {
     fn rows(&self) -> u64 {
         match self {
-            Self::Woven(_, steps) => steps.rows(),
+            Self::Woven(_, steps, _) => steps.rows(),
             Self::Sorted(_, order) => order.len() as u64,
         }
     }
 
     fn copy(self, leaf: &LeafContext<'_>, out: &mut impl PageOut) -> Result<()> {
         match self {
-            Self::Woven(cursors, steps) => gather(leaf, cursors, steps, out),
+            Self::Woven(cursors, steps, made) => gather(leaf, cursors, steps, made, out),
             Self::Sorted(held, order) => held.copy(order, out),
         }
     }

@@ -6,29 +6,25 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use plait_core::SourceId;
+use plait_core::Result;
 use plait_core::packed_runs::PackedRuns;
 
+use super::gather::NextMade;
 use crate::block::Block;
 
 /// The rows of one leaf: those of the window, or others where rows share a key.
 pub(crate) struct LeafRows<'a> {
     steps: Steps<'a>,
-    /// Rows that no source has.
-    pub(super) made: Option<MadeRows>,
+    /// Rows that no source has: those of the source behind all others.
+    made: Option<MadeRows<'a>>,
 }
+
+/// Blocks of rows of a leaf that no source has.
+pub(crate) type MadeRows<'a> = Box<dyn Iterator<Item = Result<Block>> + 'a>;
 
 enum Steps<'a> {
     Same(&'a PackedRuns),
     Other(Arc<PackedRuns>),
-}
-
-/// Values of a leaf that no source has: rows of a source of their own, as a page holds them.
-pub(crate) struct MadeRows {
-    /// Behind all sources.
-    pub(crate) source: SourceId,
-    /// The values, all of them rows of one window.
-    pub(crate) block: Block,
 }
 
 impl<'a> LeafRows<'a> {
@@ -40,8 +36,16 @@ impl<'a> LeafRows<'a> {
 
     /// Rows of this leaf alone.
     #[must_use]
-    pub(crate) fn other(steps: Arc<PackedRuns>, made: Option<MadeRows>) -> Self {
+    pub(crate) fn other(steps: Arc<PackedRuns>, made: Option<MadeRows<'a>>) -> Self {
         Self { steps: Steps::Other(steps), made }
+    }
+}
+
+impl<'a> LeafRows<'a> {
+    /// The rows, and those of them that no source has.
+    pub(super) fn parts(&mut self) -> (&PackedRuns, NextMade<'_>) {
+        let Self { steps, made } = self;
+        (steps, made.as_mut().map(|made| made as _))
     }
 }
 
@@ -49,9 +53,17 @@ impl Deref for LeafRows<'_> {
     type Target = PackedRuns;
 
     fn deref(&self) -> &PackedRuns {
-        match &self.steps {
-            Steps::Same(steps) => steps,
-            Steps::Other(steps) => steps,
+        &self.steps
+    }
+}
+
+impl Deref for Steps<'_> {
+    type Target = PackedRuns;
+
+    fn deref(&self) -> &PackedRuns {
+        match self {
+            Self::Same(steps) => steps,
+            Self::Other(steps) => steps,
         }
     }
 }

@@ -97,7 +97,7 @@ pub(super) fn collect(
         charge: leaf.context().charge(0),
         is_too_large: false,
     };
-    let outcome = gather(leaf, cursors, steps, &mut collector);
+    let outcome = gather(leaf, cursors, steps, None, &mut collector);
     if collector.is_too_large {
         return Ok(Collecting::TooLarge);
     }
