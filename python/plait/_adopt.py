@@ -17,13 +17,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from plait import _native
-from plait._checks import OnDuplicate, Path, StorageOptions, _flag, _path
-from plait._logs.columns import WAS, values_of_folders
-from plait._logs.delta import DeltaLog, Snapshot
+from plait._checks import (
+    Aggregates,
+    OnDuplicate,
+    Path,
+    StorageOptions,
+    VersionBy,
+    _flag,
+    _path,
+)
+from plait._logs.columns import WAS, LogColumns, columns_of, values_of_folders
+from plait._logs.delta import ORDER, DeltaLog, Snapshot
+from plait._read import read_live
+from plait._rules import Rules
 from plait._scan import scan
-from plait._table_properties import properties_of, uuid
+from plait._table_new import check_rules
+from plait._table_properties import differences, order_of_files, properties_of, rules_of, uuid
 from plait._table_reports import AdoptReport
-from plait.errors import ForeignTable, InvalidArgument, SourceNotFound, StorageError, Unsupported
+from plait.errors import ForeignTable, SourceNotFound, StorageError, Unsupported
 from plait.order import SortBy
 from plait.table._calls import is_delta
 from plait.table.casting import lacking_types
@@ -46,6 +57,9 @@ def adopt(
     *,
     sort_by: SortBy | None = None,
     on_duplicate: OnDuplicate | None = None,
+    version_by: VersionBy | None = None,
+    replace_columns: Iterable[str] = (),
+    aggregate: Aggregates | None = None,
     retention: str | float | None = None,
     cast: bool = False,
     storage_options: StorageOptions | None = None,
@@ -61,6 +75,9 @@ def adopt(
         sort_by: The order of the files, for compactions and reads; the one that each file declares
             by default. It is not checked: see `Table.verify`.
         on_duplicate: See `Table`.
+        version_by: See `Table`.
+        replace_columns: See `Table`.
+        aggregate: See `Table`.
         retention: See `Table`.
         cast: Whether columns of types that Delta lacks become columns of others, which the report
             names: `uint32` becomes `long`, a time `string`. `plait.read` and `Table.read` cast
@@ -94,7 +111,13 @@ def adopt(
     """
     root = _path(folder, "folder").removeprefix("file://")
     _flag(cast, "cast")
-    properties = properties_of(sort_by, on_duplicate, retention)
+    of_columns = {
+        "version_by": version_by,
+        "replace_columns": replace_columns,
+        "aggregate": aggregate,
+    }
+    rules = Rules.of(on_duplicate, of_columns)
+    properties = properties_of(sort_by, rules, retention)
     is_table = is_delta(root, storage_options)
     try:
         log = DeltaLog(root, storage_options)
@@ -102,8 +125,11 @@ def adopt(
         raise SourceNotFound.of("there is no such folder", got=f"`{root}`") from None
     for _ in range(_ATTEMPTS_MAX):
         snapshot = log.snapshot("append") if is_table else None
-        if snapshot is not None:
-            _compare(properties, snapshot)
+        if snapshot is None:
+            rules.check()
+        else:
+            for _, error in differences(properties, snapshot.properties, root):
+                raise error
         report = _adopted(log, snapshot, properties, storage_options, cast=cast)
         if report is not None:
             return report
@@ -150,6 +176,8 @@ def _adopted(
         ]
         schema = {"type": "struct", "fields": [*of_files["fields"], *fields]}
         text = json.dumps(schema)
+        made_of = Snapshot(0, schema, text, properties, columns, 0, {})
+        _check_rules(log, names, made_of, storage_options)
         create = {
             "id": uuid(),
             "schema": text,
@@ -185,6 +213,26 @@ def _adopted(
     kinds_of = {field["name"]: field["type"] for field in of_files["fields"]}
     told = {name: (was, kinds_of[name]) for name, was in casts.items()}
     return AdoptReport(root, ended["version"], tuple(names), rows, skipped, told)
+
+
+def _check_rules(
+    log: DeltaLog, names: Sequence[str], made: Snapshot, storage_options: object
+) -> None:
+    """Refuses rules for rows with one key that the columns of a new table do not go with."""
+    order = made.properties.get(ORDER)
+    casts = LogColumns(casts=columns_of(log.root, made, {}).casts)
+
+    def look(rules: Rules) -> object:
+        return read_live(
+            list(map(log.location, names)),
+            casts,
+            sort_by=order_of_files(order, made.partition_columns),
+            missing_keys="null",
+            storage_options=storage_options,
+            **rules.options(),
+        )
+
+    check_rules(rules_of(made.properties, log.root), order, made.partition_columns, look)
 
 
 def _new_files(
@@ -269,14 +317,4 @@ def _check_values(kinds: dict[str, str], schema: dict[str, Any]) -> None:
             raise Unsupported.of(
                 "folders have values that are not of their partition column",
                 got=f"`{name}`, which the table has as {kind}",
-            )
-
-
-def _compare(properties: dict[str, str], snapshot: Snapshot) -> None:
-    for name, given in properties.items():
-        if snapshot.properties.get(name) != given:
-            raise InvalidArgument.of(
-                "an option is not that of the table",
-                got=f"`{name}` is `{snapshot.properties.get(name)}`, not `{given}`",
-                hint="leave it out",
             )

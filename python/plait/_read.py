@@ -360,7 +360,11 @@ def _opened(options: dict[str, Any], storage_options: object, logged: LogColumns
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
     native = _native.SortedRead(text, bucket)
     left_out = sum(table.left_out for table in logged.expected)
-    return SortedRead(native, _Again(native, options, left_out))
+    again = _Again(native, options, left_out)
+    if isinstance(options.get("version_by"), str):
+        # Whether there is such a column is not to be told when rows are read.
+        again(columns=[options["version_by"]])
+    return SortedRead(native, again)
 
 
 def _of_rows(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, SupportsIndex, cast
 
 from plait import _native
@@ -26,9 +26,13 @@ from plait._checks import (
 from plait._native_call import _reach
 from plait._now import at_moment
 from plait._observe import watch
-from plait._tables import look_up, with_rules
+from plait._rules import Rules
+from plait._tables import Ordered, look_up, with_rules
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
+
+# Options that are not among those that the engine reads as text.
+_NOT_NATIVE = ("schema", "validate", "storage_options")
 
 
 class ArrowStream(Protocol):
@@ -187,16 +191,35 @@ def merge_streams(
     named: list[str | int] = [
         source if isinstance(source, str) else i for i, source in enumerate(listed)
     ]
-    # Before a stream is asked for anything: it may give its rows once.
-    looked = with_rules(
-        lambda found, order, _: {"sources": look_up(found, storage_options), **order},
-        named,
-        storage_options,
-        sort_by=order,
-        on_duplicate=on_duplicate,
-    )
-    reached: dict[str, Any] = {**options, **looked}
-    bucket = _reach(reached, storage_options)
-    given = [listed[name] if isinstance(name, int) else name for name in reached.pop("sources")]
-    stream = _native.merge_streams(given, schema, json.dumps(reached), bucket, _validate(validate))
+
+    def opened(found: list[str | int], said: Ordered, _: object) -> _native.Stream:
+        # Before a stream is asked for anything: it may give its rows once.
+        files = look_up(found, storage_options)
+        reached: dict[str, Any] = {**options, "sources": files, **said}
+        bucket = _reach(reached, storage_options)
+        given = [listed[name] if isinstance(name, int) else name for name in reached.pop("sources")]
+        text = json.dumps(reached)
+        return _native.merge_streams(given, schema, text, bucket, _validate(validate))
+
+    if on_duplicate is None:
+        # Options that go with a rule are not told apart from those of a table.
+        Rules.of(None, options).check()
+    # Only sources that are all tables are asked twice.
+    stream = with_rules(opened, named, storage_options, sort_by=order, on_duplicate=on_duplicate)
     return watch("merge_streams", stream)
+
+
+def check_streams(schema: object, sort_by: str, options: Mapping[str, Any]) -> None:
+    """Checks options of a merge of streams by their columns: a merge of no rows has all of these.
+
+    Args:
+        schema: The columns, as anything with `__arrow_c_schema__`.
+        sort_by: The order.
+        options: Options of `merge_streams`, as the engine takes them; the others are as there.
+
+    Raises:
+        PlaitError: As `merge_streams`.
+    """
+    others = {**(merge_streams.__kwdefaults__ or {}), "sort_by": sort_by, **options}
+    text = json.dumps({name: value for name, value in others.items() if name not in _NOT_NATIVE})
+    _native.merge_streams([iter(())], schema, text, None, "basic")

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import (
+    Aggregates,
     OnDuplicate,
     Path,
     StorageOptions,
+    VersionBy,
     _choice,
     _count,
     _flag,
@@ -35,7 +37,8 @@ from plait._logs.pruning import Asked, Left, complete
 from plait._native import Stream
 from plait._native_call import OnProgress
 from plait._read import SortedRead, read_live
-from plait._table_append import app_of, append, nothing
+from plait._rules import Rules, narrowing
+from plait._table_append import app_of, append, fitting, nothing
 from plait._table_delete import Deleting, check_condition, delete_once, suffices
 from plait._table_handle import TableHandle
 from plait._table_maintain import maintained
@@ -83,7 +86,10 @@ class Table(TableHandle):
             They come first in the order, so rows with one key are rows of one partition.
         on_duplicate: Which of several rows with one key stays: see `merge`. Rows of a later commit
             are newer. `"keep_all"` by default. `"update"` makes each batch one of partial updates.
-            `"aggregate"` is refused: a table does not keep the functions of its columns.
+            The options of columns that go with it are the table's, too.
+        version_by: See `merge`.
+        replace_columns: See `merge`.
+        aggregate: See `merge`.
         retention: For how long replaced files stay, such as `"7d"`; seven days by default.
         maintain: `"auto"` compacts after an append, where the policy of `compact` selects files
             that have at most sixteen times the bytes of the append, or 64 MB if that is more.
@@ -115,6 +121,9 @@ class Table(TableHandle):
         sort_by: SortBy | None = None,
         partition_by: Iterable[str] | None = None,
         on_duplicate: OnDuplicate | None = None,
+        version_by: VersionBy | None = None,
+        replace_columns: Iterable[str] = (),
+        aggregate: Aggregates | None = None,
         retention: str | float | None = None,
         maintain: Literal["none", "auto"] = "none",
         storage_options: StorageOptions | None = None,
@@ -124,6 +133,9 @@ class Table(TableHandle):
             sort_by=sort_by,
             partition_by=partition_by,
             on_duplicate=on_duplicate,
+            version_by=version_by,
+            replace_columns=replace_columns,
+            aggregate=aggregate,
             retention=retention,
             storage_options=storage_options,
         )
@@ -174,7 +186,7 @@ class Table(TableHandle):
         """
         snapshot = self._needed("read")
         at = _count(version, "version")
-        order, rule = self.sort_by, self.on_duplicate
+        order, rules = self.sort_by, self._rules_at(snapshot)
         names = None if columns is None else _names(columns, "columns")
 
         def of_files(asked: Asked) -> tuple[SortedRead, LogColumns]:
@@ -182,24 +194,28 @@ class Table(TableHandle):
             if not left.files:
                 raise SourceNotFound.of("the table has no rows", got=f"`{self.path}`")
             logged = self._columns(snapshot, left.files, left.expected)
-            read = read_live(
-                [self._log.location(file.name) for file in left.files],
-                logged,
-                sort_by=order,
-                on_duplicate=rule,
-                missing_keys="null",
-                where=text,
-                columns=names,
-                limit=limit,
-                reverse=reverse,
-                threads=threads,
-                memory_limit=memory_limit,
-                storage_options=self._storage_options,
-            )
-            return read, logged
+            files = [self._log.location(file.name) for file in left.files]
+
+            def as_told(rules: Rules) -> SortedRead:
+                return read_live(
+                    files,
+                    logged,
+                    sort_by=order,
+                    missing_keys="null",
+                    where=text,
+                    columns=names,
+                    limit=limit,
+                    reverse=reverse,
+                    threads=threads,
+                    memory_limit=memory_limit,
+                    storage_options=self._storage_options,
+                    **rules.options(),
+                )
+
+            return narrowing(as_told, rules), logged
 
         text = where_text(where)
-        return complete(of_files, Asked(text, order, rule), names)
+        return complete(of_files, Asked(text, order, rules.on_duplicate), names)
 
     def verify(self) -> TableVerifyReport:
         """Checks that every live file is there, as long as the log says, and in order.
@@ -267,20 +283,23 @@ class Table(TableHandle):
             if snapshot.batches:
                 return nothing(self.path, snapshot.version)
             check_columns(json.loads(schema_text), snapshot.schema, "the batch")
-        else:
-            self._begin()
-        said = {} if snapshot is None else snapshot.properties
-        properties = {**self._given, **said}
+        properties = self._said(snapshot)
         if ORDER not in properties:
             what = "the table does not say its order"
             raise InvalidArgument.of(what, hint="open it with sort_by")
+        parts, is_new = self._partitions(snapshot), snapshot is None
+        rules = self._rules_at(snapshot)
+        rules = fitting(rules, source, properties[ORDER], parts, is_new=is_new)
+        if is_new:
+            self._begin()
         report = append(
             self._log,
             source,
             schema_text,
             snapshot,
             properties,
-            partition_by=self._partitions(snapshot),
+            rules=rules,
+            partition_by=parts,
             batch_id=batch_id,
             threads=threads,
             memory_limit=memory_limit,

@@ -13,20 +13,57 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from plait._logs.columns import values_of_folders
-from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, Snapshot
 from plait._native import Stream
 from plait._native_call import OnProgress
+from plait._rules import Rules, narrowing
 from plait._run_writer import RunWriter
+from plait._streams import check_streams
 from plait._table_commit import Batch, commit_rows
+from plait._table_new import check_rules
 from plait._table_reports import AppendReport
 from plait.sizes import Size
 
-__all__ = ["app_of", "append"]
+__all__ = ["app_of", "append", "fitting"]
 
 
 def app_of(batch_id: str | None) -> tuple[str, ...]:
     """The application whose first batch is a batch of this name."""
     return () if batch_id is None else (f"plait.batch:{batch_id}",)
+
+
+def fitting(
+    rules: Rules,
+    source: Stream,
+    sort_by: str,
+    partition_by: Sequence[str],
+    *,
+    is_new: bool,
+) -> Rules:
+    """What becomes of rows of a batch with one key: it may lack columns of a table that is there.
+
+    Args:
+        rules: The rules of the table.
+        source: The rows.
+        sort_by: The order of the table.
+        partition_by: Its partition columns.
+        is_new: Whether the rows make the table.
+
+    Raises:
+        InvalidArgument: See `check_rules`.
+        UnknownColumn: See `check_rules`.
+    """
+
+    def look(rules: Rules) -> Rules:
+        check_streams(source.schema, sort_by, rules.options())
+        return rules
+
+    if not rules.of_columns:
+        return rules
+    if not is_new:
+        return narrowing(look, rules)
+    check_rules(rules, sort_by, partition_by, look)
+    return rules
 
 
 def append(
@@ -36,6 +73,7 @@ def append(
     snapshot: Snapshot | None,
     properties: Mapping[str, str],
     *,
+    rules: Rules,
     partition_by: Sequence[str],
     batch_id: str | None,
     threads: SupportsIndex | None,
@@ -51,6 +89,7 @@ def append(
         schema_text: Their schema, as the log has it.
         snapshot: The table; `None` if the append makes it.
         properties: Those of the table.
+        rules: What becomes of rows of the stream with one key.
         partition_by: Its partition columns.
         batch_id: See `Table.append`.
         threads: See `Table.append`.
@@ -63,11 +102,11 @@ def append(
         log.root,
         sort_by=properties[ORDER],
         partition_by=partition_by,
-        on_duplicate=properties.get(DUPLICATES, "keep_all"),  # type: ignore[arg-type]
         if_exists="add",
         threads=threads,
         memory_limit=memory_limit,
         storage_options=storage_options,
+        **rules.options(),
     )
     with writer:
         writer.write(source)

@@ -14,11 +14,22 @@ from collections.abc import Iterable
 from typing import Literal, SupportsIndex
 from urllib.parse import unquote
 
-from plait._checks import OnDuplicate, Path, StorageOptions, _count, _names, _path
+from plait._checks import (
+    Aggregate,
+    Aggregates,
+    OnDuplicate,
+    Path,
+    StorageOptions,
+    VersionBy,
+    _count,
+    _names,
+    _path,
+)
 from plait._logs.columns import Expected, LogColumns, columns_of
-from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Intent, LiveFile, Snapshot
+from plait._logs.delta import DUPLICATES, ORDER, RULES, DeltaLog, Intent, LiveFile, Snapshot
+from plait._rules import Rules
 from plait._table_new import lost_rows, open_folder
-from plait._table_properties import OPTIONS, RETENTION, is_same_order, properties_of
+from plait._table_properties import RETENTION, differences, is_keep_all, properties_of, rules_of
 from plait._table_reports import DataFile, Version
 from plait.errors import InvalidArgument, SourceNotFound
 from plait.order import SortBy
@@ -37,6 +48,9 @@ class TableHandle:
         sort_by: SortBy | None,
         partition_by: Iterable[str] | None,
         on_duplicate: OnDuplicate | None,
+        version_by: VersionBy | None,
+        replace_columns: Iterable[str],
+        aggregate: Aggregates | None,
         retention: str | float | None,
         storage_options: StorageOptions | None,
     ) -> None:
@@ -44,7 +58,13 @@ class TableHandle:
         if self.path.startswith("file://"):
             self.path = unquote(self.path.removeprefix("file://"))
         self._storage_options = storage_options
-        self._given = properties_of(sort_by, on_duplicate, retention)
+        of_columns = {
+            "version_by": version_by,
+            "replace_columns": replace_columns,
+            "aggregate": aggregate,
+        }
+        rules = Rules.of(on_duplicate, of_columns)
+        self._given = properties_of(sort_by, rules, retention)
         # None says nothing: a table that is there says it.
         self._given_partitions = (
             None if partition_by is None else _names(partition_by, "partition_by")
@@ -61,6 +81,9 @@ class TableHandle:
                 )
         else:
             self._compare(snapshot)
+        if snapshot is None or ORDER not in snapshot.properties:
+            # Nothing else says what goes with the rule.
+            rules.check()
 
     @property
     def version(self) -> int | None:
@@ -75,8 +98,24 @@ class TableHandle:
 
     @property
     def on_duplicate(self) -> str:
-        """Which of several rows with one key stays."""
+        """Which of several rows with one key stays, or how they are combined."""
         return self._properties().get(DUPLICATES, "keep_all")
+
+    @property
+    def version_by(self) -> str | dict[str, list[str]] | None:
+        """The version column of rows, or version columns and the columns that go by each."""
+        found: str | dict[str, list[str]] | None = self._rules.options()["version_by"]
+        return found
+
+    @property
+    def replace_columns(self) -> tuple[str, ...]:
+        """Columns that take the value of the last row even if it is null."""
+        return tuple(self._rules.options()["replace_columns"])
+
+    @property
+    def aggregate(self) -> dict[str, Aggregate]:
+        """The functions of columns."""
+        return dict(self._rules.options()["aggregate"])
 
     @property
     def partition_by(self) -> tuple[str, ...]:
@@ -160,8 +199,25 @@ class TableHandle:
 
     def _properties(self) -> dict[str, str]:
         """The table's properties, and what is given where it does not say."""
-        snapshot = self._snapshot()
-        return self._given if snapshot is None else {**self._given, **snapshot.properties}
+        return self._said(self._snapshot())
+
+    def _said(self, snapshot: Snapshot | None) -> dict[str, str]:
+        """The same of a version."""
+        if snapshot is None:
+            return self._given
+        said = snapshot.properties
+        # What goes with a rule is said where that is.
+        left_out = RULES if DUPLICATES in said else None
+        return {**{n: text for n, text in self._given.items() if n != left_out}, **said}
+
+    @property
+    def _rules(self) -> Rules:
+        """What becomes of several rows with one key."""
+        return self._rules_at(self._snapshot())
+
+    def _rules_at(self, snapshot: Snapshot | None) -> Rules:
+        schema = None if snapshot is None else snapshot.schema
+        return rules_of(self._said(snapshot), self.path, schema)
 
     def _partitions(self, snapshot: Snapshot | None) -> list[str]:
         return self._given_partitions or [] if snapshot is None else snapshot.partition_columns
@@ -175,24 +231,14 @@ class TableHandle:
                 got=f"`{', '.join(given_columns)}`, the table has `{', '.join(columns)}`",
                 hint="leave `partition_by` out",
             )
-        for name, given in self._given.items():
-            said = snapshot.properties.get(name)
-            option = OPTIONS[name]
-            if said is None and name == DUPLICATES and given == "keep_all":
-                continue
-            if name != RETENTION and ORDER not in snapshot.properties:
-                # A table of others: order and rule are this handle's alone.
-                continue
-            if said != given and not (name == ORDER and is_same_order(said, given)):
-                raise InvalidArgument.of(
-                    f"`{option}` is not that of the table",
-                    got=f"`{given}`, the table has `{said}`",
-                    hint=f"leave `{option}` out",
-                )
+        for name, error in differences(self._given, snapshot.properties, self.path):
+            # Of a table of others, order and rules are this handle's alone.
+            if name == RETENTION or ORDER in snapshot.properties:
+                raise error
 
     @property
     def _order_of_files(self) -> Literal["known", "commits"]:
-        return "known" if self.on_duplicate == "keep_all" else "commits"
+        return "known" if is_keep_all(self._properties()) else "commits"
 
     def _live(self, version: SupportsIndex | None) -> list[LiveFile]:
         at = _count(version, "version")

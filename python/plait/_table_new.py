@@ -1,4 +1,4 @@
-"""A folder in which a table is to be made: no row that is there may be lost by that.
+"""A table is to be made: no row of its folder may be lost by that, and its rules are to fit.
 
     missing ──▶ made     files of no table ──▶ refused     in a table, or one of others ──▶ refused
 
@@ -11,16 +11,52 @@ Not here: the first commit (`_table_commit`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from plait import _native, _stores
 from plait._logs.delta import DeltaLog
 from plait._native_call import _call
-from plait.errors import ForeignTable, StorageError
+from plait._rules import Rules, path_of
+from plait.errors import ForeignTable, InvalidArgument, StorageError
 from plait.table._calls import is_delta
 
-__all__ = ["lost_rows", "open_folder"]
+__all__ = ["check_rules", "lost_rows", "open_folder"]
+
+
+def check_rules(
+    rules: Rules,
+    sort_by: str | None,
+    partition_by: Sequence[str],
+    look: Callable[[Rules], object],
+) -> None:
+    """Refuses rules for rows with one key that the columns of a new table do not go with.
+
+    Args:
+        rules: The rules.
+        sort_by: The order of the table.
+        partition_by: Its partition columns, which come first in the order.
+        look: Looks at the columns of rows, and raises what is wrong with the rules.
+
+    Raises:
+        InvalidArgument: One names a sort column, or a function does not take values of its column.
+        UnknownColumn: There is no such column.
+    """
+    if not rules.of_columns:
+        return
+    keys = {tuple(path) for path, _, _ in _native.sort_columns(sort_by or "")}
+    keys |= {(column,) for column in partition_by}
+    for name in rules.names():
+        if path_of(name) in keys:
+            error = InvalidArgument.of(
+                "a sort column has one value a key",
+                got=f"`{name}`",
+                hint="name columns that are not in sort_by, nor in partition_by",
+            )
+            error.column = name
+            raise error
+    look(rules)
 
 
 def open_folder(root: str, storage_options: Any) -> None:  # noqa: ANN401 - settings or a store

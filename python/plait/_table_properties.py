@@ -1,29 +1,36 @@
 """What of the options of a table its properties keep, and how they are written.
 
-    retention="7d"  ◀──▶  delta.deletedFileRetentionDuration: interval 7 days
+    retention="7d"          ◀──▶  delta.deletedFileRetentionDuration: interval 7 days
+    aggregate={"n": "sum"}  ◀──▶  plait.duplicate_rules: {"aggregate": {"n": "sum"}}
 
+Invariant: a rule for rows with one key that this version cannot read is refused by its name.
 Not here: the log, which has the properties (`rust/delta`).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from plait import _native
-from plait._checks import _choice, _time_span
-from plait._logs.delta import DUPLICATES, ORDER
-from plait.errors import InvalidArgument
+from plait._checks import _time_span
+from plait._logs.delta import DUPLICATES, ORDER, RULES
+from plait._rules import OF_COLUMNS, Rules, path_of
+from plait.errors import InvalidArgument, PlaitError, Unsupported
 from plait.order import SortBy, sort_text
 
 __all__ = [
-    "OPTIONS",
     "RETENTION",
+    "differences",
     "interval_s",
+    "is_keep_all",
     "is_same_order",
     "order_of_files",
     "properties_of",
+    "rules_of",
     "uuid",
 ]
 
@@ -32,31 +39,121 @@ _RETENTION_S = 7 * 86_400.0
 # A column of an order, or a curve.
 _ITEM = re.compile(r"(?:`[^`]*`|\"[^\"]*\"|\([^)]*\)|[^,])+")
 # The option that a property keeps.
-OPTIONS = {ORDER: "sort_by", DUPLICATES: "on_duplicate", RETENTION: "retention"}
+_OPTIONS = {ORDER: "sort_by", DUPLICATES: "on_duplicate", RETENTION: "retention"}
 
 
 def properties_of(
-    sort_by: SortBy | None, on_duplicate: str | None, retention: str | float | None
+    sort_by: SortBy | None, rules: Rules, retention: str | float | None
 ) -> dict[str, str]:
     """The properties that a table has of the options that are given.
 
     Raises:
-        InvalidArgument: An option is invalid, or is a rule whose functions no property has.
+        InvalidArgument: An option is invalid.
     """
-    if on_duplicate == "aggregate":
-        raise InvalidArgument.of(
-            "a table does not keep the functions of its columns",
-            got='on_duplicate="aggregate"',
-            hint="keep all rows, and give on_duplicate and aggregate to plait.read",
-        )
     made: dict[str, str | None] = {}
     if sort_by is not None:
         made[ORDER] = sort_text(sort_by)
-    if on_duplicate is not None:
-        made[DUPLICATES] = str(_choice(on_duplicate, "on_duplicate"))
+    if rules.on_duplicate is not None:
+        made[DUPLICATES] = rules.on_duplicate
+    if rules.of_columns:
+        # What goes with a rule cannot be told without it.
+        rules.check()
+        made[RULES] = rules.text()
     if retention is not None:
         made[RETENTION] = _interval(_time_span(retention, "retention"))
     return {name: text for name, text in made.items() if text is not None}
+
+
+def rules_of(
+    properties: Mapping[str, str], table: str, schema: Mapping[str, Any] | None = None
+) -> Rules:
+    """What becomes of rows with one key, as properties say.
+
+    Args:
+        properties: Properties of the table.
+        table: Its name.
+        schema: Its schema, as the log has it, if there is one.
+
+    Raises:
+        Unsupported: They say what this version cannot read, or name a column that is not there.
+    """
+    text = properties.get(RULES)
+    try:
+        options = {} if text is None else json.loads(text)
+        if not isinstance(options, dict):
+            raise _unread(table, RULES, text, "it is no JSON object")
+        unknown = sorted(set(options) - set(OF_COLUMNS))
+        if unknown:
+            raise _unread(table, RULES, text, f"`{unknown[0]}` is not known")
+        rules = Rules.of(properties.get(DUPLICATES), options)
+        rules.check()
+    except Unsupported:
+        raise
+    except (PlaitError, ValueError) as cause:
+        name = DUPLICATES if text is None else RULES
+        what = cause.what or str(cause) if isinstance(cause, PlaitError) else "it is no JSON"
+        got = f": {cause.got}" if isinstance(cause, PlaitError) and cause.got else ""
+        raise _unread(table, name, properties.get(name), f"{what}{got}") from None
+    columns = [] if schema is None else [field["name"] for field in schema["fields"]]
+    for name in rules.names() if schema is not None else ():
+        path = path_of(name)
+        if path is None or path[0] not in columns:
+            raise _unread(table, RULES, text, f"the table has no column `{name}`")
+    return rules
+
+
+def _unread(table: str, name: str, text: str | None, why: str) -> Unsupported:
+    error = Unsupported.of(
+        f"the table `{table}` has a rule for rows with one key that this version cannot use: {why}",
+        got=f"`{name}` is `{text}`",
+        hint='use a newer version of Plait; on_duplicate="keep_all" of plait.read gives all rows',
+    )
+    error.path = table
+    return error
+
+
+def is_keep_all(properties: Mapping[str, str]) -> bool:
+    """Whether a table keeps all rows of a key."""
+    return properties.get(DUPLICATES, "keep_all") == "keep_all"
+
+
+def differences(
+    given: Mapping[str, str], said: Mapping[str, str], table: str
+) -> Iterator[tuple[str, InvalidArgument]]:
+    """The properties that are given and that a table does not have, each with its error.
+
+    Args:
+        given: What is given, as properties.
+        said: Properties of the table.
+        table: Its name.
+
+    Raises:
+        Unsupported: See `rules_of`.
+    """
+    pairs = [(name, option, given.get(name), said.get(name)) for name, option in _OPTIONS.items()]
+    if RULES in given:
+        known = rules_of(said, table).of_columns
+        pairs += [
+            (RULES, option, _told(value), _told(known.get(option)))
+            for option, value in rules_of(given, table).of_columns.items()
+        ]
+    for name, option, asked, has in pairs:
+        if asked is None or asked == has or (name == ORDER and is_same_order(has, asked)):
+            continue
+        if name == DUPLICATES and has is None and asked == "keep_all":
+            continue
+        error = InvalidArgument.of(
+            f"`{option}` is not that of the table",
+            got=f"`{asked}`, the table has {'none' if has is None else f'`{has}`'}",
+            hint=f"leave `{option}` out",
+        )
+        yield name, error
+
+
+def _told(value: object) -> str | None:
+    """An option of columns as text."""
+    is_said = value is None or isinstance(value, str)
+    return value if is_said else json.dumps(value, ensure_ascii=False)  # type: ignore[return-value]
 
 
 def is_same_order(one: str | None, other: str) -> bool:

@@ -12,20 +12,22 @@ Not here: the logs (`plait._logs`); compactions (`plait.table`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypeVar
 
 from plait import _native, _stores
-from plait._checks import _choice
 from plait._logs.columns import LogColumns
 from plait._logs.live import Live, live
 from plait._logs.pruning import Asked
 from plait._native_call import _reach, _settings
+from plait._rules import Rules, narrowing
 from plait.errors import ForeignTable, InvalidArgument
 
 # A path, or the number of a stream among the sources.
 Named = str | int
+# The order of sources, and what becomes of rows with one key: options of the engine.
+Ordered = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -48,13 +50,6 @@ class Expanded:
     def has_others(self) -> bool:
         """Whether there are sources that are no tables."""
         return len(self.sources) > sum(len(table.files) for table in self.tables)
-
-
-class Ordered(TypedDict):
-    """The order of sources, and which of several rows with one key stays."""
-
-    sort_by: str | None
-    on_duplicate: str
 
 
 def with_tables(
@@ -101,17 +96,18 @@ def with_rules(
         sources: Paths, and numbers of streams.
         storage_options: Settings of object stores.
         sort_by: The order; `None`: as tables say, or files.
-        on_duplicate: The rule; `None`: as tables say, or all rows.
+        on_duplicate: The rule; `None`: as tables say, or all rows. Options of columns that go with
+            a rule are the call's own.
         takes: What the call knows what to do with: columns that only logs have, deleted rows.
         asked: Which rows are asked for; all by default.
 
     Raises:
         InvalidArgument: Sources have different rules.
     """
-    given = None if on_duplicate is None else str(_choice(on_duplicate, "on_duplicate"))
+    given = Rules.of(on_duplicate, {})
+    own = {"on_duplicate": given.on_duplicate or "keep_all"}
     try:
-        told = Ordered(sort_by=sort_by, on_duplicate=given or "keep_all")
-        return call(list(sources), told, LogColumns())
+        return call(list(sources), {"sort_by": sort_by, **own}, LogColumns())
     except ForeignTable as found:
         # The order of several sources is not that of one.
         is_told = asked is not None and (len(sources) == 1 or asked.sort_by is not None)
@@ -121,13 +117,16 @@ def with_rules(
             table.check_undeleted()
         if takes != "all" or not table.columns.partitions:
             table.check_whole()
-    told = Ordered(
-        sort_by=sort_by if sort_by is not None else _order_of(expanded),
-        on_duplicate=given or _rule_of(expanded),
-    )
+    order = sort_by if sort_by is not None else _order_of(expanded)
     said = expanded.columns
     known = {"nothing": LogColumns(), "deleted": LogColumns(deleted=said.deleted), "all": said}
-    return call(expanded.sources, told, known[takes])
+
+    def as_told(rules: Mapping[str, Any]) -> T:
+        return call(expanded.sources, {"sort_by": order, **rules}, known[takes])
+
+    if given.on_duplicate is not None:
+        return as_told(own)
+    return narrowing(lambda rules: as_told(rules.options()), _rules_of(expanded))
 
 
 def _order_of(expanded: Expanded) -> str | None:
@@ -136,17 +135,18 @@ def _order_of(expanded: Expanded) -> str | None:
     return orders.pop() if len(orders) == 1 and not expanded.has_others else None
 
 
-def _rule_of(expanded: Expanded) -> str:
-    rules = {table.on_duplicate: table.name for table in expanded.tables}
+def _rules_of(expanded: Expanded) -> Rules:
+    """The rules that all sources say."""
+    rules = {str(table.rules): (table.rules, table.name) for table in expanded.tables}
     if expanded.has_others:
-        rules.setdefault("keep_all", "other sources")
+        rules.setdefault("keep_all", (Rules(), "other sources"))
     if len(rules) > 1:
         raise InvalidArgument.of(
             "sources have different rules for rows with one key",
-            got=", ".join(f"{rule} of `{name}`" for rule, name in rules.items()),
+            got=", ".join(f"{rule} of `{name}`" for rule, (_, name) in rules.items()),
             hint="give `on_duplicate`, or name one table alone",
         )
-    return next(iter(rules))
+    return next(found for found, _ in rules.values())
 
 
 def look_up(

@@ -50,6 +50,25 @@ register_all(
 )
 
 
+RULES = {
+    "version_by": ("v", {"on_duplicate": "keep_last"}),
+    "replace_columns": (["v"], {"on_duplicate": "update"}),
+    # Without functions there is no such rule.
+    "aggregate": ({"v": "sum"}, {"on_duplicate": "aggregate"}),
+}
+for option, (value, given) in RULES.items():
+
+    @case(f"plait.Table.{option}")
+    def _(folder: Path, option: str = option, value: Any = value, given: Any = given) -> Any:
+        call = opened(folder)
+        return either(lambda **o: call(**given, **o), **{option: value})
+
+    @case(f"plait.adopt.{option}")
+    def _(folder: Path, option: str = option, value: Any = value, given: Any = given) -> Any:
+        call = adopted(folder)
+        return either(lambda **o: call(**given, **o), **{option: value})
+
+
 @case("plait.Table.maintain")
 def _(folder: Path) -> tuple[Any, Any]:
     def files(**options: Any) -> int:
@@ -188,8 +207,8 @@ def adopted(folder: Path) -> Callable[..., Any]:
     def call(**options: Any) -> Any:
         home = folder / f"f{next(NUMBERS)}"
         home.mkdir()
-        pq.write_table(pa.table({"k": [1, 2]}), home / "a.parquet")
-        plait.adopt(home, **options)
+        pq.write_table(pa.table({"k": [1, 2], "v": [1, 2]}), home / "a.parquet")
+        plait.adopt(home, **{"sort_by": "k", **options})
         return plait.Table(home)._properties()
 
     return call
@@ -213,7 +232,7 @@ register_all(
     "plait.adopt",
     adopted,
     {
-        "sort_by": "k",
+        "sort_by": "v",
         "on_duplicate": "keep_last",
         "retention": "1d",
         "storage_options": effects.MISSPELLED,

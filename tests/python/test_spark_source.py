@@ -600,6 +600,36 @@ def test_rows_of_one_key_become_what_a_merge_makes_of_them(history, tmp_path):
     check(rows, model(files, how), how)
 
 
+def test_a_table_is_read_by_its_rules(tmp_path):
+    how = {"on_duplicate": "aggregate", "aggregate": {"n": "sum"}}
+    path = str(tmp_path / "t")
+    table = plait.Table(path, sort_by="k", **how)
+    table.append(pa.table({"k": [1, 2], "n": [1, 1], "v": [1, 2]}))
+    table.append(pa.table({"k": [1, 2], "n": [1, 2], "v": [3, None]}))
+    for _ in range(2):
+        found = [{"k": 1, "n": 2, "v": 3}, {"k": 2, "n": 3, "v": None}]
+        assert flat(read({"path": path})) == found
+        assert flat(read({"path": path}, [ds.EqualTo(("k",), 2)])) == found[1:]
+        table.compact(policy="full")
+    table.append(pa.table({"k": [1], "n": [7], "v": [5]}))
+    # What the options say counts.
+    some = {"path": path, "where": "k = 1"}
+    assert flat(read({**some, "on_duplicate": "keep_last"})) == [{"k": 1, "n": 7, "v": 5}]
+    assert flat(read({**some, "aggregate": '{"n": "min"}'})) == [{"k": 1, "n": 2, "v": 5}]
+    # No file that is left has the column of the rule.
+    table.delete("k < 3")
+    table.append(pa.table({"k": [7], "v": [5]}))
+    assert flat(read({"path": path})) == [{"k": 7, "v": 5}]
+    paths = json.dumps([path, path])
+    with pytest.raises(plait.InvalidArgument, match="among several paths has a rule"):
+        read({"paths": paths})
+    log = next((tmp_path / "t" / "_delta_log").glob(f"{0:020}.json"))
+    log.write_text(log.read_text().replace("sum", "median"))
+    with pytest.raises(plait.Unsupported, match=f"`{path}` has a rule.*no such function"):
+        read({"path": path})
+    assert flat(read({"path": path, "on_duplicate": "keep_all"})) == [{"k": 7, "v": 5}]
+
+
 def test_files_that_a_filter_leaves_may_all_lack_a_column(tmp_path):
     pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [5, 6], "x": [7, 8]}), tmp_path / "b.parquet")

@@ -16,10 +16,12 @@ from urllib.parse import quote, unquote
 from plait import _native, _stores
 from plait._native_call import _settings
 
-__all__ = ["DUPLICATES", "ORDER", "DeltaLog", "Intent", "LiveFile", "Snapshot", "There"]
+__all__ = ["DUPLICATES", "ORDER", "RULES", "DeltaLog", "Intent", "LiveFile", "Snapshot", "There"]
 
-# Properties of a table: its order, and which of several rows with one key stays.
+# Properties of a table: its order, which of several rows with one key stays, and how columns of
+# these rows are combined.
 ORDER, DUPLICATES = "plait.sort_by", "plait.on_duplicate"
+RULES = "plait.duplicate_rules"
 
 # Tells the folder of a table from one of files before there is a version; no reader looks at it.
 _BEGUN = "_delta_log/.plait-begun"

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
 from plait._logs.columns import LogColumns, columns_of, location_of
-from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, loaded, readable
 from plait._logs.pruning import Asked
+from plait._rules import Rules
+from plait._table_properties import is_keep_all, rules_of
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Live:
         files: Their locations, oldest first.
         columns: What the log says of columns, and files do not.
         sort_by: The order of the files, if the table says it.
-        on_duplicate: Which of several rows with one key stays.
+        snapshot: The table of Delta, which says what becomes of rows with one key.
         schema: The table's columns with their field ids, where names of files do not say it.
         lost: What of the table its files alone do not say, in words; `""` if nothing.
     """
@@ -48,9 +50,20 @@ class Live:
     files: list[str]
     columns: LogColumns = field(default_factory=LogColumns)
     sort_by: str | None = None
-    on_duplicate: str = "keep_all"
+    snapshot: Snapshot | None = field(default=None, compare=False)
     schema: Any = field(default=None, compare=False)
     lost: str = ""
+
+    @property
+    def rules(self) -> Rules:
+        """What becomes of several rows with one key.
+
+        Raises:
+            Unsupported: This version cannot read what the table says.
+        """
+        if self.snapshot is None:
+            return Rules()
+        return rules_of(self.snapshot.properties, self.name, self.snapshot.schema)
 
     def check_undeleted(self) -> None:
         """Refuses a table with files whose rows are not all there."""
@@ -134,7 +147,7 @@ def _delta(root: str, part: str, settings: dict[str, str], asked: Asked) -> Live
     log = DeltaLog(root, settings)
     snapshot = log.snapshot()
     # Rows of a later commit are newer, where that matters.
-    order: Literal["known", "commits"] = "known" if _rule(snapshot) == "keep_all" else "commits"
+    order: Literal["known", "commits"] = "known" if is_keep_all(snapshot.properties) else "commits"
     left = asked.files(log, snapshot, order)
     rows = [row for row in left.files if _is_in(row.name, part)]
     if not rows and left.expected is not None:
@@ -152,13 +165,9 @@ def _delta(root: str, part: str, settings: dict[str, str], asked: Asked) -> Live
         list(located),
         columns_of(root, snapshot, located, left.expected),
         sort_by=snapshot.properties.get(ORDER),
-        on_duplicate=_rule(snapshot),
+        snapshot=snapshot,
         lost=lost if unsaid else "",
     )
-
-
-def _rule(snapshot: Snapshot) -> str:
-    return snapshot.properties.get(DUPLICATES, "keep_all")
 
 
 # -- Iceberg ---------------------------------------------------------------------------------------

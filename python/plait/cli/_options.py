@@ -23,7 +23,10 @@ from plait.table.options import CompactOptions
 # Arguments of functions that are of no use in a shell, or are written in another way there.
 _NOT_OPTIONS = ("self", "progress", "validate", "joiner", "left_schema", "right_schema")
 _OUT = "folder, made if absent, or one path that ends in .parquet"
-_TABLE = ("sort_by", "partition_by", "on_duplicate", "retention", "maintain", "storage_options")
+_TABLE = (
+    *("sort_by", "partition_by", "on_duplicate", "version_by", "replace_columns", "aggregate"),
+    *("retention", "maintain", "storage_options"),
+)
 _REPEATED = ("Paths", "Iterable[SupportsIndex]")
 
 

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from typing import Any
 
 import plait
-from plait._logs.delta import DUPLICATES, ORDER
+from plait._logs.delta import ORDER
 from plait._table_reports import history_page
 from plait.errors import ForeignTable
 from plait.table._calls import is_delta
 
 _OF_TABLE = (
-    *("path", "sort_by", "partition_by", "on_duplicate", "retention", "maintain"),
-    "storage_options",
+    *("path", "sort_by", "partition_by", "on_duplicate", "version_by", "replace_columns"),
+    *("aggregate", "retention", "maintain", "storage_options"),
 )
 
 
@@ -52,15 +52,14 @@ def expire(folder: Any, **options: Any) -> Any:  # noqa: ANN401 - see above
 
 
 def told(sources: list[Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a read; of one table, what it says itself where they say nothing."""
+    """The options of a read; of one table, its order where they say nothing."""
     settings = options.get("storage_options")
     if len(sources) != 1 or not _is_table(sources[0], settings):
         return options
     said = plait.Table(sources[0], storage_options=settings)._properties()  # noqa: SLF001 - our own
     if ORDER not in said:
         return options
-    own = {"sort_by": said[ORDER], "on_duplicate": said.get(DUPLICATES, "keep_all")}
-    return {**own, "missing_keys": "null", **options}
+    return {"sort_by": said[ORDER], "missing_keys": "null", **options}
 
 
 def _is_table(path: Any, settings: Any) -> bool:  # noqa: ANN401 - see above

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -26,7 +25,6 @@ from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
 from plait._checks import OnDuplicate, _aggregates, _version_by
-from plait._logs.delta import DUPLICATES, ORDER, DeltaLog
 from plait._now import at_moment, moment
 from plait._read import (
     FilesLeft,
@@ -37,14 +35,15 @@ from plait._read import (
     read,
     tasks_left,
 )
-from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn, Unsupported
+from plait._rules import OF_COLUMNS
+from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
 from plait.spark.settings import located, settings_of
 from plait.spark.shipping import shipped_object
+from plait.spark.told import told_by_tables
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
-from plait.table._calls import is_delta
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -56,11 +55,9 @@ _COUNTED_ROWS_MAX = 2_000_000
 # Other files may have more.
 _COUNTED_MARGIN = 2
 
-# Which rows of one key stay, as in `plait.merge`.
-_DUPLICATES = (
-    *("on_duplicate", "version_by", "replace_columns", "aggregate"),
-    *("delete_where", "keep_tombstones", "drop_where"),
-)
+# Which rows of one key stay, as in `plait.merge`: what tables say, too, and what only calls do.
+_RULES = ("on_duplicate", *OF_COLUMNS)
+_DUPLICATES = (*_RULES, "delete_where", "keep_tombstones", "drop_where")
 
 OPTIONS = (
     *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
@@ -101,6 +98,7 @@ class Query:
         push_filters: Whether Spark pushes its filters down.
         settings: Settings of object stores.
         duplicates: Which rows of one key stay: options of `plait.plan`.
+        is_told: Whether a table says so, which `paths` are.
     """
 
     paths: tuple[str, ...]
@@ -116,6 +114,7 @@ class Query:
     push_filters: bool
     settings: Mapping[str, str]
     duplicates: Mapping[str, Any]
+    is_told: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Query:
@@ -143,12 +142,15 @@ class Query:
         settings = settings_of(given.get("storage_options"))
         local = tuple(located(path) for path in paths)
         # What a table says of its order, and of rows with one key, holds unless the options differ.
-        given = {**_told(local, settings), **given}
+        told = told_by_tables(local, settings, has_rule="on_duplicate" in given)
+        is_told = told.rules is not None and not any(name in given for name in OF_COLUMNS)
+        if told.rules is not None and told.rules.on_duplicate is not None:
+            given.setdefault("on_duplicate", told.rules.on_duplicate)
         lossy = _one_of(given, "lossy", ("error", "truncate"))
         columns = given.get("columns")
         return cls(
             paths=local,
-            sort_by=given.get("sort_by"),
+            sort_by=given.get("sort_by", told.sort_by),
             columns=None if columns is None else tuple(_names(columns)),
             where=given.get("where"),
             part_rows=_number(given, "part_rows", _PART_ROWS),
@@ -170,8 +172,16 @@ class Query:
                 "delete_where": given.get("delete_where"),
                 "keep_tombstones": _one_of(given, "keep_tombstones", ("false", "true")) == "true",
                 "drop_where": given.get("drop_where"),
+                **(told.rules.of_columns if told.rules is not None and is_told else {}),
             },
+            is_told=is_told,
         )
+
+    def _rules(self, files: Sequence[str]) -> dict[str, Any]:
+        """Which rows of one key stay: of a table as a whole, what it says itself."""
+        is_whole = self.is_told and tuple(files) == self.paths
+        left_out = _RULES if is_whole else ()
+        return {name: v for name, v in self.duplicates.items() if name not in left_out}
 
     def read(
         self,
@@ -180,9 +190,10 @@ class Query:
         files: Sequence[str] | None = None,
     ) -> SortedRead:
         """The rows of all files, or some, on the driver."""
-        asked = {name: v for name, v in self.duplicates.items() if name != "keep_tombstones"}
+        sources = self.paths if files is None else files
+        asked = {n: v for n, v in self._rules(sources).items() if n != "keep_tombstones"}
         return read(
-            list(self.paths if files is None else files),
+            list(sources),
             sort_by=self.sort_by,
             columns=None if columns is None else list(map(_quoted, columns)),
             where=where,
@@ -200,7 +211,7 @@ class Query:
             target_rows=target_rows,
             missing_keys=self.missing_keys,
             storage_options=dict(self.settings),
-            **self.duplicates,
+            **self._rules(sources),
         )
 
     def spark_schema(self) -> StructType:
@@ -370,34 +381,6 @@ def _write_log(folder: str, index: int, rows: SortedRead) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     entry = {"part": index, **rows.stats.to_dict()}
     Path(folder, f"part-{index:05}-{attempt}.json").write_text(json.dumps(entry), encoding="utf-8")
-
-
-def _told(paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Options that the properties of a table are.
-
-    Raises:
-        Unsupported: A table has columns that its files lack: tasks know files alone.
-    """
-    said: dict[str, str] = {}
-    for path in paths:
-        # What cannot be read is told when its rows are.
-        with suppress(PlaitError):
-            if not is_delta(path, settings):
-                continue
-            snapshot = DeltaLog(path, settings).snapshot()
-            if snapshot.partition_columns:
-                break
-            names = {ORDER: "sort_by", DUPLICATES: "on_duplicate"}
-            properties = snapshot.properties
-            said = {
-                option: properties[name] for name, option in names.items() if name in properties
-            }
-    else:
-        return said if len(paths) == 1 else {}
-    columns = ", ".join(f"`{column}`" for column in snapshot.partition_columns)
-    what = "the table has partition columns, which its files lack"
-    hint = "read it by the format delta, or name a folder of one partition"
-    raise Unsupported.of(what, got=f"{columns} of `{path}`", hint=hint)
 
 
 def _quoted(name: str) -> str:

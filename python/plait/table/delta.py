@@ -21,7 +21,7 @@ from typing import Any
 
 from plait._logs.columns import vectors_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, LiveFile, Snapshot
-from plait._table_properties import order_of_files
+from plait._table_properties import order_of_files, rules_of
 from plait.errors import UnknownColumn
 from plait.order import sort_text
 from plait.table.casting import cast_files
@@ -99,7 +99,7 @@ class Delta:
             removal = {"removes_data": self._is_guarded(snapshot), "adds_data": False}
             if cast_files(self._log, self._storage_options, removal):
                 snapshot = self._log.snapshot("rewrite")
-        compaction = replace(compaction, options=_told(compaction, snapshot))
+        compaction = replace(compaction, options=_told(compaction, snapshot, self.name))
         is_ordered = compaction.options.on_duplicate != "keep_all"
         self._combines = compaction.options.on_duplicate in ("update", "aggregate")
         if is_ordered:
@@ -260,14 +260,15 @@ def _rows(files: Sequence[LiveFile]) -> int | None:
     return sum(known) if len(known) == len(rows) else None
 
 
-def _told(compaction: Compaction, snapshot: Snapshot) -> Any:  # noqa: ANN401 - the options
-    """The options, with what the table says of its order where they say nothing."""
+def _told(compaction: Compaction, snapshot: Snapshot, name: str) -> Any:  # noqa: ANN401 - options
+    """The options, with what the table says of its order where they say nothing, and its rules."""
     options, said = compaction.options, snapshot.properties
     told: dict[str, Any] = {}
     order = said.get(ORDER) if options.sort_by is None else sort_text(options.sort_by)
     # Files do not have partition columns.
     if order is not None:
         told["sort_by"] = order_of_files(order, snapshot.partition_columns)
-    if said.get(DUPLICATES):
-        told["on_duplicate"] = said[DUPLICATES]
+    rules = rules_of(said, name, snapshot.schema)
+    if rules.on_duplicate is not None:
+        told |= rules.options()
     return replace(options, **told) if told else options

@@ -20,8 +20,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from plait import _native
+from plait._native_call import OnProgress
 from plait._plan import Plan, leased
 from plait._planning import plan_knowing
+from plait._rules import OF_COLUMNS, Rules, narrowing
 from plait.errors import (
     CorruptSource,
     InvalidArgument,
@@ -423,6 +425,7 @@ def _groups_of(
     scope: Scope, compaction: Compaction, merge: Mapping[str, Any], known: _native.Known | None
 ) -> list[Group]:
     files, seen, whole = _seen(scope, merge, known, compaction)
+    watching = compaction.watch.planning
     if seen is None:
         return []
     compaction.levels.update((file.path, file.merge_level) for file in seen.files)
@@ -443,19 +446,44 @@ def _groups_of(
         members = [files[i] for i in indices]
         if not set(unsorted).isdisjoint(indices):
             of_group = Look(seen.sort_by, tuple(seen.files[i] for i in indices))
-            groups.append(Group.of_look(scope, members, of_group, merge))
+            how = merge
+            if Rules.of(None, merge).of_columns:
+                # What is sorted first has no plan, but its footers say which columns it has.
+                trusted = {**merge, "assume_sorted": True}
+                how = {**_planned(members, trusted, known, watching)[1], "assume_sorted": False}
+            groups.append(Group.of_look(scope, members, of_group, how))
             continue
-        planned = whole
-        if planned is None or len(members) < len(files):
-            paths = [file.path for file in members]
-            planned = plan_knowing(paths, merge, known, compaction.watch.planning)
-        groups.append(Group.of_plan(scope, members, planned, merge))
+        if whole is None or len(members) < len(files):
+            planned, how = _planned(members, merge, known, watching)
+        else:
+            planned, how = whole
+        groups.append(Group.of_plan(scope, members, planned, how))
     return groups
+
+
+# A plan, and the arguments that it was made with.
+_Planned = tuple[Plan, Mapping[str, Any]]
+
+
+def _planned(
+    files: Sequence[TableFile],
+    merge: Mapping[str, Any],
+    known: _native.Known | None,
+    watching: OnProgress | None,
+) -> _Planned:
+    """Plans a merge: a table's rules may name columns that some of its files lack."""
+    paths = [file.path for file in files]
+
+    def plan_by(rules: Rules) -> _Planned:
+        how = {**merge, **rules.options()}
+        return plan_knowing(paths, how, known, watching), how
+
+    return narrowing(plan_by, Rules.of(merge.get("on_duplicate"), merge))
 
 
 def _seen(
     scope: Scope, merge: Mapping[str, Any], known: _native.Known | None, compaction: Compaction
-) -> tuple[list[TableFile], Look | None, Plan | None]:
+) -> tuple[list[TableFile], Look | None, _Planned | None]:
     """The files of a partition that can be merged, what was seen of them, and the plan of all.
 
     Where files that are not sorted are errors, a plan sees enough of them; otherwise none is made.
@@ -467,11 +495,13 @@ def _seen(
             return files, None, None
         paths = [file.path for file in files]
         try:
-            if unsorted == "error":
-                whole = plan_knowing(paths, merge, known, compaction.watch.planning)
-                return files, _look_of(whole), whole
             watching = compaction.watch.planning
-            seen = look(paths, {**merge, "unsorted": unsorted}, compaction.sorted, known, watching)
+            if unsorted == "error":
+                whole = _planned(files, merge, known, watching)
+                return files, _look_of(whole[0]), whole
+            # Keys are looked at, whatever becomes of rows that share one.
+            bare = {**merge, "on_duplicate": "keep_all", **OF_COLUMNS, "unsorted": unsorted}
+            seen = look(paths, bare, compaction.sorted, known, watching)
         except OF_A_FILE as error:
             left.update(left_alone(error, paths))
         except SchemaConflict as error:
