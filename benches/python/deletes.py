@@ -196,6 +196,7 @@ def by_spark(job: dict, spark):
     if job["tool"] == "delta-spark":
         spark.conf.set("spark.databricks.delta.optimize.maxFileSize", str(job["target"]))
         spark.conf.set("spark.databricks.delta.optimize.minFileSize", str(job["target"]))
+        shutil.rmtree(f"{home}/delta-small", ignore_errors=True)  # of the round before
         spark.sql(f"CREATE TABLE delta.`{home}/delta-small` USING delta AS {few}")
         spark.sql(f"INSERT INTO delta.`{home}/delta-small` {few}")
         spark.sql(f"OPTIMIZE delta.`{home}/delta-small`").collect()
