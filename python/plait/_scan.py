@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size, _validate
+from plait._logs.pruning import Asked
 from plait._native import Batch, Schema
 from plait._native_call import _reach
 from plait._notebook import schema_rows
@@ -264,7 +265,8 @@ def scan(
             also with `.gz` behind: paths, globs, folders, URLs. Or Arrow streams, or a list of all.
             PyArrow reads files of text, each twice: once for the types of its columns. Of a Delta
             table, or an Iceberg table with `metadata/version-hint.text`, the live files
-            with the partition columns.
+            with the partition columns. If a Delta table has column mapping, it must be alone and
+            without `schema`: its columns are found by their field ids.
         columns: The columns, in the order of the output, such as `a.b`, `a[1]` or `*`; all by
             default. Names, members (`"a.b"`), elements (`"a[1]"`, which gives the whole list),
             `"*"` for all that are not named, static columns. `None` is everything, `[]` keeps only
@@ -368,7 +370,8 @@ def scan(
                 look_up(named, storage_options, text_files=True)
             native = _opened(options, schema, streams, storage_options, check)
         except ForeignTable as found:
-            expanded = expand(named, storage_options, found)
+            is_by_table = schema is None and len(named) == 1 and options["mode"] == "resolve"
+            expanded = expand(named, storage_options, found, Asked(by_ids=is_by_table))
             changed, schema = _of_tables(expanded, options, schema)
             options |= changed
             native = _opened(options, schema, streams, storage_options, check)

@@ -429,7 +429,7 @@ FEATURES = {
     "checkpointProtection": False,
     "clustering": False,
     "collations-preview": False,
-    "columnMapping": False,
+    "columnMapping": True,  # nothing is mapped: see test_delta_mapping
     "coordinatedCommits-preview": False,
     "domainMetadata": False,
     "icebergCompatV1": False,

@@ -177,6 +177,7 @@ def columns_of(
         Unsupported: A partition column has a type that is not read.
     """
     types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
+    values = {where: snapshot.values_of(file) for where, file in files.items()}
     partitions = []
     for column in snapshot.partition_columns:
         kind = _arrow_type(types.get(column))
@@ -188,8 +189,7 @@ def columns_of(
             )
             error.path = root
             raise error
-        # Empty is null, as the protocol says.
-        texts = {where: file.partition.get(column) or None for where, file in files.items()}
+        texts = {where: values[where][column] for where in files}
         partitions.append((column, kind, texts))
     casts = {
         field["name"]: kind

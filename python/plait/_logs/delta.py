@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from plait import _native, _stores
+from plait._logs.names import Names
 from plait._native_call import _settings
 
 __all__ = ["DUPLICATES", "ORDER", "RULES", "DeltaLog", "Intent", "LiveFile", "Snapshot", "There"]
@@ -27,7 +28,7 @@ RULES = "plait.duplicate_rules"
 _BEGUN = "_delta_log/.plait-begun"
 
 # What is to be done with the table: what of it cannot be kept is refused before any work.
-Intent = Literal["read", "rewrite", "append", "delete"]
+Intent = Literal["read", "scan", "rewrite", "append", "delete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class LiveFile:
         id: What a commit removes: the name, and the deletion vector if there is one.
         bytes: Its length.
         rows: Its rows that are not deleted, if the log says so.
-        partition: Values of partition columns, as the log has them.
+        partition: Values of partition columns, by the names that the log has: see `Names`.
         version: The version that its newest rows came with, if that is known.
         deleted: Its deletion vector, as calls of the engine take it but for the location, which is
             below the table unless it is absolute.
@@ -65,6 +66,7 @@ class Snapshot:
         partition_columns: Columns that files do not have.
         files: Number of live files.
         batches: The last batch of each application that was asked for.
+        names: The names of columns in the table and in files, if these are mapped.
     """
 
     version: int
@@ -74,10 +76,30 @@ class Snapshot:
     partition_columns: list[str]
     files: int
     batches: dict[str, int]
+    names: Names = field(default_factory=Names)
 
     def partition_of(self, file: LiveFile) -> dict[str, str | None]:
-        """The value of each partition column; some writers leave out nulls."""
-        return {column: file.partition.get(column) for column in self.partition_columns}
+        """The value of each partition column, as the log has it; some writers leave out nulls."""
+        columns = map(self.names.stored, self.partition_columns)
+        return {column: file.partition.get(column) for column in columns}
+
+    def values_of(self, file: LiveFile) -> dict[str, str | None]:
+        """The same by the names of the table; empty is null, as the protocol says."""
+        values = self.partition_of(file).values()
+        return {c: text or None for c, text in zip(self.partition_columns, values, strict=True)}
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What footers of files say of columns that are mapped.
+
+    Attributes:
+        unfit: Files that cannot be read, or have other columns, and why.
+        without_zone: Field ids of columns in which a file has times without a zone.
+    """
+
+    unfit: dict[str, str]
+    without_zone: set[int]
 
 
 @dataclass(frozen=True)
@@ -136,6 +158,7 @@ class DeltaLog:
             partition_columns=metadata["partitionColumns"],
             files=found["files"],
             batches=found["batches"],
+            names=Names.of(found["names"]),
         )
 
     def files(
@@ -205,6 +228,21 @@ class DeltaLog:
         files = list(starmap(LiveFile, zip(*columns, vectors, strict=True)))
         return files, found["left_out"]
 
+    def check_columns(self, names: Sequence[str], *, by_ids: bool = False) -> Looked:
+        """Looks whether files have the columns of the table, if it is mapped; reads footers.
+
+        Args:
+            names: The files.
+            by_ids: Whether all columns must be found by their field ids. Then a file that has
+                others is an error.
+
+        Raises:
+            Unsupported: By field ids, a file has other columns than the table.
+        """
+        asked = {"names": list(names), "by_ids": by_ids}
+        looked = json.loads(self._native.check_columns(json.dumps(asked)))
+        return Looked(looked["unfit"], set(looked["without_zone"]))
+
     def added(
         self,
         name: str,
@@ -220,7 +258,7 @@ class DeltaLog:
             name: Its path below the table.
             schema_text: The schema of the table.
             properties: Properties of the table.
-            partition: Values of partition columns.
+            partition: Values of partition columns, by the names that the log has.
             instead_of: Files that are removed, and of which this one has the rows.
 
         Raises:

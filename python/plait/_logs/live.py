@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
+from plait import _native
 from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, loaded, readable
@@ -145,7 +146,9 @@ def _is_in(path: str, part: str) -> bool:
 
 def _delta(root: str, part: str, settings: dict[str, str], asked: Asked) -> Live:
     log = DeltaLog(root, settings)
-    snapshot = log.snapshot()
+    snapshot = log.snapshot("scan" if asked.by_ids else "read")
+    if snapshot.names.is_mapped:
+        return _mapped(root, part, log, snapshot)
     # Rows of a later commit are newer, where that matters.
     order: Literal["known", "commits"] = "known" if is_keep_all(snapshot.properties) else "commits"
     left = asked.files(log, snapshot, order)
@@ -167,6 +170,25 @@ def _delta(root: str, part: str, settings: dict[str, str], asked: Asked) -> Live
         sort_by=snapshot.properties.get(ORDER),
         snapshot=snapshot,
         lost=lost if unsaid else "",
+    )
+
+
+def _mapped(root: str, part: str, log: DeltaLog, snapshot: Snapshot) -> Live:
+    """A table whose columns have other names in its files: these are read by field ids."""
+    version = snapshot.version
+    every = log.files("scan", version=version, deleted="list")
+    rows = [row for row in every if _is_in(row.name, part)]
+    looked = log.check_columns([row.name for row in rows], by_ids=True)
+    located = {location_of(root, row.name): row for row in rows}
+    return Live(
+        root,
+        "Delta",
+        list(located),
+        columns_of(root, snapshot, located),
+        schema=_native.delta_columns(
+            snapshot.schema_text, snapshot.partition_columns, looked.without_zone
+        ),
+        lost="maps column names",
     )
 
 

@@ -58,12 +58,15 @@ class Asked:
         sort_by: The order; `None`: as the table says.
         on_duplicate: The rule; `None`: as the table says.
         replaces: Whether rows replace others by more than the rule.
+        by_ids: Whether columns are read as `Live.schema` has them: of a Delta table whose columns
+            have other names in its files.
     """
 
     where: str | None = None
     sort_by: str | None = None
     on_duplicate: str | None = None
     replaces: bool = False
+    by_ids: bool = False
 
     def files(
         self,

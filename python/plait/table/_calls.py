@@ -89,7 +89,7 @@ def compact(
             has one in it.
         InvalidArgument: An option is not one of the format, or invalid.
         UnknownColumn: No file has the sort column.
-        Unsupported: A table has what a commit would break, such as column mapping. With
+        Unsupported: A table has what a commit would break, such as row tracking. With
             `in_place`: the folder cannot be exchanged, which is found out before any work.
         StorageError: Reading or writing failed, or others replaced the same files 16 times in a
             row.
@@ -138,6 +138,10 @@ def compact_delta(
 
     The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.
 
+    Of a table with column mapping, `sort_by` and `where` have the names of the table; files keep
+    physical names and field ids. First it is looked at in their footers whether files have the
+    columns of the table by both.
+
     Args:
         table: Path or URL of the table.
         guard: Whether removed files are logged as changed data. delta-rs compares only such
@@ -153,7 +157,9 @@ def compact_delta(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The table has what a commit would break: column mapping, an unknown feature.
+        Unsupported: The table has what a commit would break, such as an unknown feature, or is
+            mapped and has a file with other columns.
+        CorruptSource: Its column mapping does not tell columns apart.
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
             damaged stays as it is, and is reported.

@@ -27,6 +27,7 @@ from plait.order import sort_text
 from plait.table.casting import cast_files
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.mapped import by_names_of_files, by_names_of_table, check_files
 from plait.table.survey import (
     Compaction,
     Found,
@@ -82,6 +83,8 @@ class Delta:
         self._keeps_maps = False
         # Whether rows of one key become one.
         self._combines = False
+        # Files that have the columns of the table as it says, by name.
+        self._fitting: set[str] = set()
 
     @property
     def _log(self) -> DeltaLog:
@@ -100,6 +103,7 @@ class Delta:
             if cast_files(self._log, self._storage_options, removal):
                 snapshot = self._log.snapshot("rewrite")
         compaction = replace(compaction, options=_told(compaction, snapshot, self.name))
+        compaction = by_names_of_files(compaction, snapshot)
         is_ordered = compaction.options.on_duplicate != "keep_all"
         self._combines = compaction.options.on_duplicate in ("update", "aggregate")
         if is_ordered:
@@ -120,10 +124,11 @@ class Delta:
             )
         every = defaultdict(list)
         for file in files:
-            values = tuple((column, file.partition.get(column) or None) for column in columns)
-            every[values].append(file)
+            every[tuple(snapshot.values_of(file).items())].append(file)
         named = {v: {c: _NULL if text is None else text for c, text in v} for v in every}
         partitions = {values: every[values] for values in wanted(named, where)}
+        asked = [file for members in partitions.values() for file in members]
+        check_files(self._log, asked, snapshot, compaction, self._fitting)
         scopes = []
         for values in sorted(partitions, key=str):
             members = tuple(self._file(file) for file in partitions[values])
@@ -137,7 +142,9 @@ class Delta:
             "row_map": True,
             "deletion_vectors": vectors_of(self.name, located),
         }
-        groups = groups_of_all(scopes, compaction, merge)
+        with snapshot.names.in_errors():
+            groups = groups_of_all(scopes, compaction, merge)
+        groups = by_names_of_table(groups, compaction, snapshot)
         return Found.of_scopes(snapshot.version, scopes, groups, compaction)
 
     def _file(self, file: LiveFile) -> TableFile:

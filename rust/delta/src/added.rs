@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::action::Texts;
 use crate::log::Log;
+use crate::mapping::{MODE, is_mapped, stored_name};
 use crate::new_vector::NewVector;
 use crate::stats::{logged, statistics};
 
@@ -43,6 +44,7 @@ struct AddedOptions {
     /// As the log has it.
     schema: String,
     properties: BTreeMap<String, String>,
+    /// By the names that the log has.
     partition: Texts,
     instead_of: Vec<String>,
 }
@@ -70,8 +72,10 @@ impl Log {
         let schema: Value = serde_json::from_str(&schema).unwrap_or_default();
         let fields = schema["fields"].as_array().cloned().unwrap_or_default();
         // Of columns that the file does not have, its folder says the values.
-        let is_stored =
-            |field: &Value| field["name"].as_str().is_none_or(|name| !partition.contains_key(name));
+        let is_mapped = is_mapped(properties.get(MODE).map(String::as_str));
+        let is_stored = |field: &Value| {
+            stored_name(field, is_mapped).is_none_or(|name| !partition.contains_key(name))
+        };
         let fields: Vec<Value> = fields.into_iter().filter(is_stored).collect();
         let ends = match instead_of.is_empty() {
             true => BTreeMap::new(),

@@ -31,6 +31,7 @@ use plait_parquet::Folder;
 
 use crate::action::{Action, actions, lines};
 use crate::interval::interval_ms;
+use crate::mapping::stored_partitions;
 use crate::name::{self, LAST};
 use crate::snapshot::{PLACE, Snapshot};
 
@@ -86,10 +87,11 @@ fn rows(snapshot: &Snapshot, now_ms: i64) -> impl Iterator<Item = Action> {
     let is_kept = move |at: Option<i64>| at.is_none_or(|at| at > since);
     let txns = snapshot.txns.values().filter(move |txn| is_kept(txn.last_updated)).cloned();
     let txns = txns.map(|txn| Action { txn: Some(txn), ..Action::default() });
-    let adds = snapshot.files.values().map(|live| {
+    let partitions = stored_partitions(&snapshot.metadata);
+    let adds = snapshot.files.values().map(move |live| {
         let mut add = live.add.unpacked();
         add.data_change = false;
-        for column in &snapshot.metadata.partition_columns {
+        for column in &partitions {
             add.partition_values.entry(column.clone()).or_default();
         }
         if let Some(place) = live.place {

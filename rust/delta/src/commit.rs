@@ -30,6 +30,7 @@ use crate::added::Added;
 use crate::checkpoint;
 use crate::load::{find_places, no_table};
 use crate::log::{Log, now_ms, texts};
+use crate::mapping::stored_partitions;
 use crate::name;
 use crate::new_vector::NewVectors;
 use crate::protocol::{Intent, check, check_vectors};
@@ -223,7 +224,7 @@ fn ended(change: &ChangeOptions, now: &Snapshot) -> Option<Ended> {
 
 /// Whether a file has a value for each partition column of the table, and no more.
 fn is_partitioned_as(added: &Added, table: &Metadata) -> bool {
-    let columns = &table.partition_columns;
+    let columns = stored_partitions(table);
     added.partition.len() == columns.len()
         && columns.iter().all(|column| added.partition.contains_key(column))
 }

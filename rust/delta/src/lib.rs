@@ -28,11 +28,13 @@ mod added;
 mod bound;
 mod checkpoint;
 mod clean;
+mod columns;
 mod commit;
 mod history;
 mod interval;
 mod load;
 mod log;
+mod mapping;
 mod name;
 mod new_vector;
 mod packed;
@@ -42,9 +44,12 @@ mod rest;
 mod schema;
 mod snapshot;
 mod stats;
+mod stored;
 mod vector;
 
+pub use columns::arrow_columns;
 pub use log::Log;
+pub use mapping::{Names, order_by};
 pub use rest::rest;
 pub use schema::{Lacking, delta_schema};
 

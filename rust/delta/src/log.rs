@@ -3,6 +3,7 @@
 //! ```text
 //! open ─▶ Log ─┬─ snapshot   version, schema, properties
 //!              ├─ files      the live ones, from the oldest rows to the newest
+//!              ├─ check_columns   whether files have the columns of a mapped table
 //!              ├─ added      a file as a commit adds it
 //!              ├─ commit     a change, once
 //!              ├─ history    what was committed
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Metadata, Protocol, Texts};
 use crate::load::{Listed, commit_of, find_places, load, no_table};
+use crate::mapping::{Mapping, both_names};
 use crate::name::{decoded, is_inside};
 use crate::protocol::{Intent, check, refused};
 use crate::prune;
@@ -114,6 +116,8 @@ struct Described<'a> {
     files: usize,
     /// The last batch of each application that was asked for, if there is one.
     batches: BTreeMap<&'a str, i64>,
+    /// If columns are mapped: the names of each, and of each member of structs, with those in files.
+    names: Option<Vec<(Vec<&'a str>, Vec<&'a str>)>>,
 }
 
 /// What is read of the statistics of a file.
@@ -145,7 +149,9 @@ impl Log {
     /// is not read, or not changed as the intent says, and those of reading.
     pub fn snapshot(&mut self, options: &str) -> Result<String> {
         let asked: AskOptions = from_json(options)?;
+        let root = self.root.clone();
         let snapshot = self.at(&asked)?;
+        let mapping = Mapping::of(&snapshot.metadata, &root)?;
         let batch =
             |app: &String| snapshot.txns.get(app).map(|txn| (txn.app_id.as_str(), txn.version));
         to_json(&Described {
@@ -154,6 +160,7 @@ impl Log {
             metadata: &snapshot.metadata,
             files: snapshot.files.len(),
             batches: asked.apps.iter().filter_map(batch).collect(),
+            names: mapping.as_ref().map(|mapping| both_names(&mapping.columns)),
         })
     }
 
@@ -277,7 +284,7 @@ impl<'a> Files<'a> {
             return Err(refused(root, what, format!("`{name}`"))
                 .with_hint("purge them first, such as with REORG TABLE ... APPLY (PURGE)"));
         }
-        if asked.intent != Intent::Read && !is_inside(&name) {
+        if !asked.intent.is_read() && !is_inside(&name) {
             let what = "has files that lie elsewhere";
             return Err(refused(root, what, format!("`{name}`")).with_hint("copy it deeply"));
         }

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! read     live files are all there is to know                  no mapped columns
-//! rewrite  other files with the same rows                       no feature but those listed
-//! append   more rows       also: no constraints, no columns that are computed or take no nulls
-//! delete   fewer rows                    also: neither append-only nor with a change feed
+//! scan     the same, by the names of the table                  no feature but those listed
+//! rewrite  other files with the same rows                       the same
+//! append   more rows       also: no constraints, no columns that are mapped, computed or not null
+//! delete   fewer rows          also: no mapped columns, neither append-only nor a change feed
 //! ```
 //!
 //! # Invariants
-//! The lists are of what is kept. What comes later is in none of them.
+//! The lists are of what is kept. What comes later is in none of them. Columns of a mapped table
+//! have other names in its files: whoever asks for these says by the intent that this is known.
 //!
 //! # Not here
 //! Deletion vectors, which single files have (`snapshot`).
@@ -19,6 +21,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::action::{Metadata, Protocol};
+use crate::mapping::{Mapping, is_mapped, mode};
 
 /// What is to be done with a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -27,6 +30,8 @@ pub(crate) enum Intent {
     /// Its live files are read.
     #[default]
     Read,
+    /// Its live files are read by the field ids of its columns.
+    Scan,
     /// Files are replaced by others with the same rows.
     Rewrite,
     /// Rows come in.
@@ -35,13 +40,27 @@ pub(crate) enum Intent {
     Delete,
 }
 
+impl Intent {
+    /// Whether the table stays as it is.
+    pub(crate) fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Scan)
+    }
+}
+
 /// Features that change nothing of how rows are read from live files.
-const READ: &[&str] = &["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"];
+const READ: &[&str] = &[
+    "columnMapping", // a table whose columns are mapped is another matter
+    "deletionVectors",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+];
 /// Features whose rules a commit keeps that adds and removes whole files.
 const WRITTEN: &[&str] = &[
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
+    "columnMapping",
     "deletionVectors", // a file that has one is refused
     "generatedColumns",
     "invariants",
@@ -54,11 +73,15 @@ const READER_VERSION_MAX: u32 = 3;
 const WRITER_VERSION_MAX: u32 = 5;
 /// The writer version that has a list of features.
 const WRITER_VERSION_LISTED: u32 = 7;
+/// Versions without such lists that have mapped columns, and for writers those after it.
+const MAPPED_READER_VERSION: u32 = 2;
+const MAPPED_WRITER_VERSION: u32 = 5;
 
 /// Refuses a table with rules that would not be kept.
 ///
 /// # Errors
-/// [`Kind::Unsupported`], which names the feature.
+/// [`Kind::Unsupported`], which names the feature; [`Kind::CorruptSource`] for names of columns that
+/// do not tell them apart.
 pub(crate) fn check(
     protocol: &Protocol,
     metadata: &Metadata,
@@ -68,14 +91,22 @@ pub(crate) fn check(
     let setting = |name: &str| metadata.configuration.get(name).and_then(Option::as_deref);
     let refused =
         |what: &str, got: String| Err(refused(location, what, got).with_hint(hint(intent)));
-    let mode = setting("delta.columnMapping.mode").unwrap_or("none");
-    if mode != "none" {
-        return refused("maps column names", format!("mode `{mode}`"));
+    if let Some(mode) = mode(metadata).filter(|mode| is_mapped(Some(mode))) {
+        let is_kept = matches!(intent, Intent::Scan | Intent::Rewrite);
+        if !is_kept || !matches!(mode, "name" | "id") {
+            let error = self::refused(location, "maps column names", format!("mode `{mode}`"));
+            return Err(error.with_hint(mapped_hint(intent)));
+        }
+        if !may_be_mapped(protocol, intent) {
+            let what = "maps column names without the feature for it";
+            return refused(what, format!("mode `{mode}`"));
+        }
+        Mapping::of(metadata, location)?;
     }
     let readers = protocol.reader_features.iter().flatten();
     let writers = protocol.writer_features.iter().flatten();
     let mut features: Vec<&String> = match intent {
-        Intent::Read => readers.filter(|f| !READ.contains(&f.as_str())).collect(),
+        Intent::Read | Intent::Scan => readers.filter(|f| !READ.contains(&f.as_str())).collect(),
         _ => readers.chain(writers).filter(|f| !WRITTEN.contains(&f.as_str())).collect(),
     };
     features.sort();
@@ -88,7 +119,7 @@ pub(crate) fn check(
         let what = "uses a reader version that Plait does not support";
         return refused(what, format!("reader version {version}"));
     }
-    if intent == Intent::Read {
+    if intent.is_read() {
         return Ok(());
     }
     let version = protocol.min_writer_version;
@@ -130,6 +161,20 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// Whether readers, and writers if it is changed, must know that columns are mapped.
+fn may_be_mapped(protocol: &Protocol, intent: Intent) -> bool {
+    let lists = |list: &Option<Vec<String>>| list.iter().flatten().any(|f| f == "columnMapping");
+    let readers = match protocol.min_reader_version {
+        MAPPED_READER_VERSION => true,
+        version => version > MAPPED_READER_VERSION && lists(&protocol.reader_features),
+    };
+    let writers = match protocol.min_writer_version {
+        MAPPED_WRITER_VERSION..WRITER_VERSION_LISTED => true,
+        version => version >= WRITER_VERSION_LISTED && lists(&protocol.writer_features),
+    };
+    readers && (writers || intent.is_read())
+}
+
 /// A column that may not be null. What nested members say is not asked: writers rarely mean it.
 fn without_nulls(schema: &Value) -> Option<&str> {
     let fields = schema.get("fields")?.as_array()?;
@@ -146,9 +191,17 @@ pub(crate) fn refused(location: &str, what: &str, got: String) -> Error {
 
 fn hint(intent: Intent) -> &'static str {
     match intent {
-        Intent::Read => "read it with the engine that wrote it",
+        Intent::Read | Intent::Scan => "read it with the engine that wrote it",
         Intent::Rewrite => "compact it with the engine that wrote it",
         Intent::Append | Intent::Delete => "use the engine that wrote it",
+    }
+}
+
+/// What to do with a table whose columns are mapped.
+fn mapped_hint(intent: Intent) -> &'static str {
+    match intent {
+        Intent::Read => "read it with plait.scan, alone and without `schema`",
+        other => hint(other),
     }
 }
 
@@ -185,13 +238,20 @@ mod tests {
 
     #[test]
     fn what_is_not_kept_is_refused_by_name() {
-        use Intent::{Append, Delete, Read, Rewrite};
-        for intent in [Read, Rewrite, Append, Delete] {
+        use Intent::{Append, Delete, Read, Rewrite, Scan};
+        for intent in [Read, Scan, Rewrite, Append, Delete] {
             assert_eq!(found(&["deletionVectors", "timestampNtz"], &[], intent), None);
             let later = found(&["something later"], &[], intent).unwrap();
             assert!(later.contains("`something later`"), "{later}");
             let mapped = found(&[], &[("delta.columnMapping.mode", "name")], intent).unwrap();
             assert!(mapped.contains("maps column names"), "{mapped}");
+            let kept = found(&["columnMapping"], &[("delta.columnMapping.mode", "id")], intent);
+            let expected = match intent {
+                Scan | Rewrite => "a schema that cannot be read",
+                _ => "maps column names: file `t`, got mode `id`",
+            };
+            assert!(kept.as_ref().unwrap().contains(expected), "{kept:?}");
+            assert_eq!(found(&["columnMapping"], &[], intent), None);
         }
         let constraint = [("delta.constraints.positive", "x > 0")];
         assert_eq!(found(&["checkConstraints"], &constraint, Rewrite), None);

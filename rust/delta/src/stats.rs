@@ -23,6 +23,7 @@ use plait_parquet::{ChunkReport, InspectReport};
 use serde_json::{Map, Value, json};
 
 use crate::bound::{Bound, Side, bound};
+use crate::mapping::{MODE, is_mapped, stored_name};
 
 /// So many leading columns have statistics unless the table says otherwise.
 const COLUMNS: i64 = 32;
@@ -31,8 +32,12 @@ const COLUMNS: i64 = 32;
 pub(crate) type Ends = (Value, Value);
 
 /// A column that is not nested, or a member of structs.
+#[derive(Default)]
 struct Leaf {
+    /// In the table.
     names: Vec<String>,
+    /// In files and in the log.
+    stored: Vec<String>,
     kind: String,
 }
 
@@ -47,7 +52,7 @@ pub(crate) fn statistics(
     logged: &BTreeMap<String, Ends>,
 ) -> Result<Value> {
     let (mut low, mut high, mut nulls) = (Map::new(), Map::new(), Map::new());
-    for Leaf { names, kind } in wanted(fields, properties) {
+    for Leaf { stored: names, kind, .. } in wanted(fields, properties) {
         let path = names.join(".");
         let chunk = |group: &plait_parquet::RowGroupReport| {
             let found = group.columns.iter().find(|chunk| chunk.path == path);
@@ -95,7 +100,8 @@ pub(crate) fn statistics(
 /// The columns that have statistics.
 fn wanted(fields: &[Value], properties: &BTreeMap<String, String>) -> Vec<Leaf> {
     let mut leaves = Vec::new();
-    find(fields, &[], &mut leaves);
+    let is_mapped = is_mapped(properties.get(MODE).map(String::as_str));
+    find(fields, &Leaf::default(), is_mapped, &mut leaves);
     if let Some(named) = properties.get("delta.dataSkippingStatsColumns").filter(|n| !n.is_empty())
     {
         let asked: Vec<&str> = named.split(',').map(|name| name.trim_matches([' ', '`'])).collect();
@@ -112,15 +118,20 @@ fn wanted(fields: &[Value], properties: &BTreeMap<String, String>) -> Vec<Leaf> 
     leaves
 }
 
-fn find(fields: &[Value], above: &[String], leaves: &mut Vec<Leaf>) {
+fn find(fields: &[Value], above: &Leaf, is_mapped: bool, leaves: &mut Vec<Leaf>) {
+    let below = |above: &[String], name: &str| -> Vec<String> {
+        above.iter().cloned().chain([name.to_owned()]).collect()
+    };
     for field in fields {
         let Some(name) = field["name"].as_str() else { continue };
-        let names: Vec<String> = above.iter().cloned().chain([name.to_owned()]).collect();
+        let Some(stored) = stored_name(field, is_mapped) else { continue };
+        let (names, stored) = (below(&above.names, name), below(&above.stored, stored));
         let kind = &field["type"];
         if let Some(kind) = kind.as_str() {
-            leaves.push(Leaf { names, kind: kind.to_owned() });
+            leaves.push(Leaf { names, stored, kind: kind.to_owned() });
         } else if kind["type"] == "struct" {
-            find(kind["fields"].as_array().map_or(&[], Vec::as_slice), &names, leaves);
+            let members = kind["fields"].as_array().map_or(&[][..], Vec::as_slice);
+            find(members, &Leaf { names, stored, ..Leaf::default() }, is_mapped, leaves);
         }
     }
 }
@@ -277,5 +288,15 @@ mod tests {
         assert_eq!(names(&[("delta.dataSkippingNumIndexedCols", "2")]), ["a", "s.x"]);
         assert_eq!(names(&[("delta.dataSkippingNumIndexedCols", "-1")]).len(), 4);
         assert_eq!(names(&[("delta.dataSkippingStatsColumns", "b, `s`")]), ["s.x", "s.y", "b"]);
+        let stored =
+            |name: &str| json!({"delta.columnMapping.physicalName": format!("col-{name}")});
+        let mapped = json!({"name": "x", "type": "long", "metadata": stored("x")});
+        let inner = json!({"type": "struct", "fields": [mapped]});
+        let mapped = [json!({"name": "s", "type": inner, "metadata": stored("s")}), field("b")];
+        let columns = [("delta.dataSkippingStatsColumns", "s.x"), (MODE, "name")];
+        let settings = columns.map(|(n, v)| (n.to_owned(), v.to_owned())).into();
+        let leaves = wanted(&mapped, &settings);
+        assert_eq!(leaves.len(), 1, "the table says names of its own");
+        assert_eq!(leaves[0].stored, ["col-s", "col-x"]);
     }
 }

@@ -22,21 +22,24 @@ const LAYERS: &[(&str, &str)] = &[
     ("rest", ""),
     ("vector", "action name"),
     ("new_vector", "action vector"),
-    ("stats", "bound"),
-    ("protocol", "action"),
     ("schema", "action"),
+    ("mapping", "action schema"),
+    ("columns", "mapping"),
+    ("stats", "bound mapping"),
+    ("protocol", "action mapping"),
     ("snapshot", "action name packed"),
-    ("checkpoint", "action interval name snapshot"),
+    ("checkpoint", "action interval mapping name snapshot"),
     ("load", "action checkpoint name snapshot"),
     ("prune", "action schema snapshot"),
-    ("log", "action load name protocol prune snapshot vector"),
-    ("added", "action log new_vector stats"),
+    ("log", "action load mapping name protocol prune snapshot vector"),
+    ("added", "action log mapping new_vector stats"),
+    ("stored", "log mapping protocol"),
     ("clean", "action interval load log name protocol vector"),
-    ("commit", "action added checkpoint load log name new_vector protocol schema snapshot"),
+    ("commit", "action added checkpoint load log mapping name new_vector protocol schema snapshot"),
     ("history", "load log"),
 ];
 
-const PUBLIC_ITEMS_MAX: usize = 13;
+const PUBLIC_ITEMS_MAX: usize = 17;
 
 fn src() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")

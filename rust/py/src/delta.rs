@@ -46,6 +46,11 @@ impl PyDeltaLog {
         self.ask(py, |log| log.files(options))
     }
 
+    /// Whether files have the columns of a mapped table.
+    fn check_columns(&self, py: Python<'_>, options: &str) -> PyResult<String> {
+        self.ask(py, |log| log.check_columns(options))
+    }
+
     /// A file as a commit adds it.
     fn added(&self, py: Python<'_>, options: &str) -> PyResult<String> {
         self.ask(py, |log| log.added(options))

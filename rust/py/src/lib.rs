@@ -135,6 +135,33 @@ mod _native {
         schema.map_err(|e| crate::errors::exception(py, &e))
     }
 
+    /// The columns that files of a Delta table have, of the schema that its log has.
+    #[pyfunction]
+    fn delta_columns(
+        py: Python<'_>,
+        schema: &str,
+        partition_columns: Vec<String>,
+        without_zone: std::collections::BTreeSet<i64>,
+    ) -> PyResult<PySchema> {
+        let columns = plait_delta::arrow_columns(schema, &partition_columns, &without_zone);
+        let columns = columns.map_err(|e| crate::errors::exception(py, &e))?;
+        Ok(PySchema(std::sync::Arc::new(columns)))
+    }
+
+    /// An order of a Delta table whose columns are mapped, by the names that its files have.
+    #[pyfunction]
+    fn delta_stored_order(py: Python<'_>, schema: &str, sort_by: &str) -> PyResult<String> {
+        let order = plait_delta::order_by(schema, sort_by, plait_delta::Names::Stored);
+        order.map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    /// An order of files of such a table, by the names of the table.
+    #[pyfunction]
+    fn delta_shown_order(py: Python<'_>, schema: &str, sort_by: &str) -> PyResult<String> {
+        let order = plait_delta::order_by(schema, sort_by, plait_delta::Names::Shown);
+        order.map_err(|e| crate::errors::exception(py, &e))
+    }
+
     /// The rows of a stream for which a condition is not true.
     #[pyfunction]
     fn rest(py: Python<'_>, source: &Bound<'_, PyAny>, condition: &str) -> PyResult<PyStream> {
