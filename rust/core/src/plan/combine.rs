@@ -58,7 +58,7 @@ pub struct CombineOptions {
     pub versions: BTreeMap<String, Vec<String>>,
     /// Aggregate: the functions of columns; the others take the value of the last row.
     pub aggregates: BTreeMap<String, Aggregate>,
-    /// Whether columns that have no row were left out, perhaps all.
+    /// Whether functions of columns that are not there were left out, perhaps all.
     pub(super) is_narrowed: bool,
 }
 
@@ -114,7 +114,9 @@ impl CombineOptions {
     /// the last row is the newest.
     pub(super) fn narrowed(mut self, has: impl Fn(&str) -> bool) -> Self {
         let is_there = |name: &String| is_named(name, &has);
+        let functions = self.aggregates.len();
         self.aggregates.retain(|name, _| is_there(name));
+        self.is_narrowed |= self.aggregates.len() < functions;
         for (version, of) in std::mem::take(&mut self.versions) {
             match is_there(&version) {
                 true => drop(self.versions.insert(version, of)),
@@ -123,7 +125,6 @@ impl CombineOptions {
         }
         self.versions.values_mut().for_each(|of| of.retain(is_there));
         self.replaced.retain(is_there);
-        self.is_narrowed = true;
         self
     }
 
@@ -151,10 +152,10 @@ impl CombineOptions {
     }
 }
 
-/// Whether `has` names the column that `text` names.
+/// Whether `has` names the column that `text` names; what names none is refused by others.
 pub(super) fn is_named(text: &str, has: impl Fn(&str) -> bool) -> bool {
-    let named = named(text, Nulls::First).ok();
-    named.is_some_and(|named| named.columns().iter().any(|column| has(&column.path.join("."))))
+    let Ok(named) = named(text, Nulls::First) else { return true };
+    named.columns().iter().any(|column| has(&column.path.join(".")))
 }
 
 /// Which of the values of a column stays, or what is made of them.

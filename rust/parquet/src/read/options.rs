@@ -63,6 +63,9 @@ pub struct ReadOptions {
     pub keep_tombstones: bool,
     /// Rows of a key column to drop.
     pub drop_where: Option<String>,
+    /// Columns that rules name and no source has; only a plan says so.
+    #[serde(skip)]
+    pub absent_columns: Vec<String>,
     /// `error` or `null`: sources without a sort column.
     pub missing_keys: MissingOption,
     /// Rows of every batch but the last.
@@ -107,5 +110,6 @@ impl ReadOptions {
             ..DropOptions::default()
         }
         .combining(self.version_by.as_ref(), &self.replace_columns, &self.aggregate)
+        .narrowed(|path| !self.absent_columns.iter().any(|absent| absent == path))
     }
 }

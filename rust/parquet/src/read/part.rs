@@ -154,6 +154,7 @@ impl PlanPart {
             delete_where: planned.delete_where.clone(),
             keep_tombstones: planned.keep_tombstones,
             drop_where: planned.drop_where.clone(),
+            absent_columns: planned.absent_columns.clone(),
             missing_keys: planned.missing_keys,
             ..options
         }
