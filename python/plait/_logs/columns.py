@@ -220,6 +220,8 @@ def vectors_of(root: str, files: Mapping[str, LiveFile]) -> dict[str, dict[str, 
 
 def location_of(root: str, path: str) -> str:
     """How calls of the engine name a file that the log of a table names."""
+    if path.startswith("file:/") and "://" not in path:
+        return path.removeprefix("file:")
     if "://" in path or path.startswith("/"):
         return path
     if "://" in root:

@@ -6,16 +6,17 @@ specification.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from plait._logs.iceberg_files import IcebergFile, files_of
-from plait.errors import Unsupported
+from plait.errors import SourceNotFound, Unsupported
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["check_committed", "check_table", "loaded", "readable"]
+__all__ = ["check_committed", "check_table", "found_in", "loaded", "readable"]
 
 # Format versions whose tables are committed.
 _COMMITTED = (1, 2)
@@ -28,15 +29,36 @@ def loaded(name: str, load: Callable[[], IcebergTable]) -> IcebergTable:
     Raises:
         Unsupported: Its metadata has what PyIceberg does not know: a format version, a type, a
             transform.
+        SourceNotFound: There is no metadata where it should be.
     """
     from pyiceberg.exceptions import ValidationError  # noqa: PLC0415 - an extra
 
     try:
-        return load()
+        with found_in(name):
+            return load()
     except ValidationError as cause:
         raise refused_table(
             name, "has metadata that PyIceberg does not read", _said(cause), "upgrade pyiceberg"
         ) from cause
+
+
+@contextmanager
+def found_in(name: str) -> Iterator[None]:
+    """Names the table where PyIceberg does not find a file of its metadata.
+
+    Raises:
+        SourceNotFound: It does not.
+    """
+    try:
+        yield
+    except FileNotFoundError as cause:
+        error = SourceNotFound.of(
+            f"the Iceberg table `{name}` lacks a file of its metadata",
+            got=str(cause.filename or cause).partition("\n")[0],
+            hint="its metadata names files by where they were written: was the table moved?",
+        )
+        error.path = name
+        raise error from cause
 
 
 def _said(error: Exception) -> str:
@@ -107,7 +129,8 @@ def readable(name: str, table: IcebergTable) -> tuple[IcebergFile, ...]:
         if len(mapped.names) > 1:
             what = "maps several names to one column, which files without ids may have"
             raise refused_table(name, what, ", ".join(f"`{n}`" for n in sorted(mapped.names)))
-    files = files_of(table).data
+    with found_in(name):
+        files = files_of(table).data
     for file in files:
         if file.unread:
             raise refused(name, file)

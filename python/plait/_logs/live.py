@@ -11,6 +11,7 @@ Not here: finding tables (the engine), compacting them (`plait.table`).
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +21,7 @@ from plait import _native
 from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, loaded, readable
+from plait._logs.iceberg_partitions import unstored
 from plait._logs.pruning import Asked
 from plait._rules import Rules
 from plait._table_properties import is_keep_all, rules_of
@@ -214,25 +216,43 @@ def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
         )
         error.path = root
         raise error
-    table = loaded(root, lambda: StaticTable.from_metadata(root, settings))
+    metadata = _newest_metadata(root)
+    table = loaded(root, lambda: StaticTable.from_metadata(metadata, settings))
     check_table(root, table)
     files = readable(root, table)
     deleted = {file.path: vector for file in files if (vector := file.vector) is not None}
+    partitions = unstored(root, table, files)
+    evolved = _evolved(table)
+    if partitions and evolved:
+        raise _refused("Iceberg", root, evolved)
+    names = ", ".join(f"`{name}`" for name, _, _ in partitions)
+    lost = f"is partitioned by columns that its files do not have: {names}" if names else ""
+    columns = LogColumns(partitions, deleted=deleted)
     return Live(
         root,
         "Iceberg",
         [file.path for file in files],
-        LogColumns(deleted=deleted),
-        schema=_columns(table),
-        lost=_evolved(table),
+        columns,
+        schema=_columns(table, columns.names),
+        lost=evolved or lost,
     )
 
 
-def _columns(table: IcebergTable) -> Any:  # noqa: ANN401 - a schema of PyArrow
-    """The columns of the table with their ids."""
+def _newest_metadata(root: str) -> str:
+    """The table, or its newest metadata if that is compressed: PyIceberg looks for plain one."""
+    folder = Path(root, "metadata")
+    hint = (folder / "version-hint.text").read_text().strip()
+    compressed = folder / f"v{hint}.gz.metadata.json"
+    return str(compressed) if compressed.is_file() else root
+
+
+def _columns(table: IcebergTable, left_out: Sequence[str]) -> Any:  # noqa: ANN401 - of PyArrow
+    """The columns of the table with their ids, but for some."""
+    import pyarrow as pa  # noqa: PLC0415 - of PyIceberg
     from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415 - an extra
 
-    return schema_to_pyarrow(table.schema(), include_field_ids=True)
+    schema = schema_to_pyarrow(table.schema(), include_field_ids=True)
+    return pa.schema([field for field in schema if field.name not in left_out])
 
 
 def _evolved(table: IcebergTable) -> str:

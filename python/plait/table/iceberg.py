@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from plait._logs.iceberg import check_committed, loaded
+from plait._logs.iceberg import check_committed, found_in, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import sort_text
@@ -86,7 +86,8 @@ class Iceberg:
         self._sequence = snapshot.sequence_number or 0
         given = sort_text(options["sort_by"])
         order = order_of(table) if given is None else given
-        files = files_of(table)
+        with found_in(self.name):
+            files = files_of(table)
         self._seen = self._live(files)
         self._keeps_maps = compaction.options.row_map
         self._storage_options = compaction.options.storage_options

@@ -64,6 +64,8 @@ pub(crate) struct Metadata {
     pub(crate) description: Option<String>,
     #[serde(default)]
     pub(crate) format: Format,
+    /// Empty where it is absent, as before the first rows of some writers.
+    #[serde(default)]
     pub(crate) schema_string: String,
     #[serde(default)]
     pub(crate) partition_columns: Vec<String>,

@@ -102,7 +102,8 @@ pub(crate) fn load(folder: &Folder, listed: &Listed, version: Option<u64>) -> Re
         };
         snapshot.apply(at, actions);
     }
-    if snapshot.metadata.id.is_empty() || snapshot.protocol.min_reader_version == 0 {
+    let is_bare = snapshot.metadata.id.is_empty() || snapshot.metadata.schema_string.is_empty();
+    if is_bare || snapshot.protocol.min_reader_version == 0 {
         return Err(Error::new(
             Kind::CorruptSource,
             "the log of a table lacks metadata or protocol",

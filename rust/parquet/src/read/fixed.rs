@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //! The rows of a partition stay together, as in outputs of a merge with partitions: these columns
-//! lead the order, so rows with one key are rows of one partition. A cast is checked: a value that does
+//! lead the order, so rows with one key are rows of one partition. If files store a column of the same
+//! name, the table's value counts. A cast is checked: a value that does
 //! not fit is an error, and never another value.
 //!
 //! # Not here
@@ -52,7 +53,7 @@ pub(super) struct FixedValues(Arc<Vec<(String, Value)>>);
 pub(super) enum ColumnPlace {
     /// In a leaf.
     Leaf(FileLeaf),
-    /// The file does not have it: all rows have the value of this array of one.
+    /// In no leaf that counts: all rows have the value of this array of one.
     Fixed(ArrayRef),
     /// Nowhere: all rows have null.
     Nowhere,
@@ -91,7 +92,7 @@ impl FixedColumns {
         };
         let statics = fields
             .into_iter()
-            .map(|field| Static { field, shown: true, clash: NameClash::Refuse })
+            .map(|field| Static { field, shown: true, clash: NameClash::Static })
             .collect();
         Ok((Self { statics, classes, casts, names }, schemas))
     }
@@ -168,9 +169,6 @@ impl FixedValues {
 
     /// Where a file with these values has the column at `path` of the schema of all.
     pub(super) fn place(&self, frozen: &Frozen, file: &FileSchema, path: &[usize]) -> ColumnPlace {
-        if let Some(leaf) = file_leaf(frozen, file.schema().fields(), path) {
-            return ColumnPlace::Leaf(leaf);
-        }
         let name = match path {
             [at] => frozen.schema().fields().get(*at).map(|field| field.name()),
             _ => None,
@@ -179,7 +177,13 @@ impl FixedValues {
             Value::Constant(value) if Some(column) == name => Some(Arc::clone(value)),
             _ => None,
         };
-        self.0.iter().find_map(of).map_or(ColumnPlace::Nowhere, ColumnPlace::Fixed)
+        if let Some(value) = self.0.iter().find_map(of) {
+            return ColumnPlace::Fixed(value);
+        }
+        match file_leaf(frozen, file.schema().fields(), path) {
+            Some(leaf) => ColumnPlace::Leaf(leaf),
+            None => ColumnPlace::Nowhere,
+        }
     }
 }
 

@@ -73,7 +73,11 @@ impl Statics {
             partitions.push((Arc::new(given.field()?), paths.iter().map(text).collect()));
         }
         let clash = options.partition_clash()?;
-        for (field, _) in &partitions {
+        let of_folders = partitions.len() - options.file_values.len();
+        for (at, (field, _)) in partitions.iter().enumerate() {
+            // What a log says of rows counts, whatever files store.
+            let is_of_log = at >= of_folders && options.partition_clash.is_none();
+            let clash = if is_of_log { NameClash::Static } else { clash };
             columns.push(Static { field: Arc::clone(field), shown: true, clash });
         }
         let mut constants = Vec::new();
