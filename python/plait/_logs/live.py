@@ -76,7 +76,8 @@ class Live:
                 self.name,
                 "has rows that are deleted by a deletion vector or a delete file",
                 got=f"`{next(iter(self.columns.deleted))}`",
-                hint="read it with plait.read, or compact it first",
+                # What files alone do not say is not read by `plait.read`, either.
+                hint="compact it first" if self.lost else "read it with plait.read, or compact it",
             )
 
     def check_whole(self) -> None:
