@@ -401,7 +401,7 @@ REFUSED = [
     refusal(
         "*",
         plait.CorruptSource,
-        "missing field `schemaString`",
+        "the log of a table lacks",
         """
         delta golden/canonicalized-paths-normal-a
         delta golden/canonicalized-paths-normal-b
