@@ -194,6 +194,15 @@ def test_values_of_the_log_count_where_files_store_partition_columns(tmp_path):
     assert by_delta_rs(uri) == rows(plait.scan(uri)) == expected
 
 
+def test_a_column_of_another_source_is_not_a_partition_column(tmp_path):
+    files = [({"k": [1], "p": [5]}, {"p": "7"})]
+    uri = delta_table(tmp_path / "t", files, [("k", "long"), ("p", "long")], ["p"])
+    pq.write_table(pa.table({"k": [2], "p": [9]}), tmp_path / "other.parquet")
+    for call in (plait.scan, lambda paths: plait.read(paths, sort_by="k")):
+        with pytest.raises(plait.InvalidArgument, match="has the name of a column"):
+            call([uri, tmp_path / "other.parquet"])
+
+
 def test_metadata_without_a_schema_counts_for_nothing_once_it_is_replaced(tmp_path):
     bare = {"metaData": {"id": "t", "format": {"provider": "parquet"}, "partitionColumns": []}}
     first = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, bare]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::{DataType, Field};
-use plait_core::schema::constant;
+use plait_core::schema::{NameClash, constant};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -30,6 +30,13 @@ impl FileValues {
     /// [`Kind::InvalidArgument`] for a type that is none.
     pub(crate) fn field(&self) -> Result<Field> {
         Ok(Field::new(&self.name, typed(&self.name, &self.data_type)?, true))
+    }
+
+    /// What a column of this name in a source is: if something else tells the values of all sources,
+    /// those count.
+    pub(crate) fn clash<'a>(&self, mut paths: impl Iterator<Item = Option<&'a str>>) -> NameClash {
+        let is_told = |path: Option<&str>| path.is_some_and(|path| self.values.contains_key(path));
+        if paths.all(is_told) { NameClash::Static } else { NameClash::Refuse }
     }
 
     /// The value of the file at `path`, an array of one row; `field` is the column.

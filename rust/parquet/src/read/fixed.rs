@@ -86,13 +86,18 @@ impl FixedColumns {
             casts.map(|(name, data_type)| Ok(Field::new(name, typed(name, data_type)?, true)));
         let casts = casts.collect::<Result<Vec<Field>>>()?;
         let casts = (!casts.is_empty()).then(|| Arc::new(Schema::new(casts)));
+        let clashes: Vec<NameClash> = given
+            .iter()
+            .map(|column| column.clash(files.iter().map(|file| Some(file.path()))))
+            .collect();
         let (classes, schemas) = match fields.is_empty() {
             true => (Vec::new(), schemas),
             false => divided(given, &fields, files, &schemas)?,
         };
         let statics = fields
             .into_iter()
-            .map(|field| Static { field, shown: true, clash: NameClash::Static })
+            .zip(clashes)
+            .map(|(field, clash)| Static { field, shown: true, clash })
             .collect();
         Ok((Self { statics, classes, casts, names }, schemas))
     }

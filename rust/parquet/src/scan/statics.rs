@@ -74,10 +74,14 @@ impl Statics {
         }
         let clash = options.partition_clash()?;
         let of_folders = partitions.len() - options.file_values.len();
-        for (at, (field, _)) in partitions.iter().enumerate() {
-            // What a log says of rows counts, whatever files store.
-            let is_of_log = at >= of_folders && options.partition_clash.is_none();
-            let clash = if is_of_log { NameClash::Static } else { clash };
+        let of_log = options.file_values.iter().map(Some);
+        let given = std::iter::repeat_n(None, of_folders).chain(of_log);
+        for ((field, _), given) in partitions.iter().zip(given) {
+            let paths = paths.iter().map(Option::as_deref);
+            let clash = match given.filter(|_| options.partition_clash.is_none()) {
+                Some(given) => given.clash(paths),
+                None => clash,
+            };
             columns.push(Static { field: Arc::clone(field), shown: true, clash });
         }
         let mut constants = Vec::new();
