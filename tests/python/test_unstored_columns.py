@@ -122,6 +122,18 @@ def test_metadata_of_iceberg_that_is_elsewhere_is_an_error_of_plait(tmp_path):
         plait.table.compact_iceberg(table.catalog, "db.t", sort_by="k")
 
 
+@pytest.mark.parametrize("keeps", [0, 2])
+def test_files_that_are_damaged_or_gone_are_errors_of_plait(tmp_path, keeps):
+    table, where = hive_table(tmp_path, "long", keeps=keeps)
+    path = Path(min(table.inspect.files()["file_path"].to_pylist()).removeprefix("file://"))
+    path.write_bytes(b"PAR1 damaged PAR1")
+    with pytest.raises(plait.PlaitError):
+        rows(plait.read(where, sort_by="k"))
+    path.unlink()
+    with pytest.raises(plait.PlaitError):
+        rows(plait.read(where, sort_by="k"))
+
+
 def test_compressed_metadata_of_iceberg_is_read(tmp_path):
     table, where = hive_table(tmp_path, "long", keeps=2)
     newest = Path(table.metadata_location.removeprefix("file://"))

@@ -507,7 +507,7 @@ def test_a_collected_value_has_a_share_of_the_memory_limit(tmp_path):
     paths = files_of(tmp_path / "in", *[table] * 4)
     how = {"sort_by": "k", "on_duplicate": "aggregate", "aggregate": {"v": "collect"}}
     plait.merge(paths[:1], tmp_path / "o.parquet", memory_limit="16MB", **how)
-    with pytest.raises(plait.MemoryLimitExceeded, match="a value of one key is too large"):
+    with pytest.raises(plait.MemoryLimitExceeded, match="values of one key are too large"):
         plait.merge(paths, tmp_path / "p.parquet", memory_limit="16MB", **how)
     plait.merge(paths, tmp_path / "p.parquet", memory_limit="64MB", **how)
     assert [len(v) for v in pq.read_table(tmp_path / "p.parquet")["v"].to_pylist()] == [40, 4]

@@ -56,11 +56,13 @@ def unstored(name: str, table: IcebergTable, files: Sequence[IcebergFile]) -> tu
     found = []
     for column in columns:
         names = _names(table, column)
-        lacking = [
+        lacking = {
             file.path
             for file in files
-            if stored[file.path].isdisjoint(names) and _place(table, file, column) is not None
-        ]
+            if _place(table, file, column) is not None
+            and (here := stored[file.path]) is not None
+            and here.isdisjoint(names)
+        }
         if not lacking:
             continue
         other = next((file.path for file in files if file.path not in lacking), None)
@@ -84,15 +86,21 @@ def _names(table: IcebergTable, column: NestedField) -> set[str | int]:
     return {column.field_id, column.name, *(name for m in mapped for name in m.names)}
 
 
-def _stored(table: IcebergTable, files: Sequence[IcebergFile]) -> dict[str, set[str | int]]:
-    """The field ids of the columns that files have, or their names if they have no ids."""
+def _stored(table: IcebergTable, files: Sequence[IcebergFile]) -> dict[str, set[str | int] | None]:
+    """The field ids of the columns that files have, or their names if they have no ids.
+
+    `None` for a file that cannot be read: what is wrong with it is said where its rows are read.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - of PyIceberg
+    import pyarrow.parquet as pq  # noqa: PLC0415
     from pyiceberg.utils.concurrent import ExecutorFactory  # noqa: PLC0415 - an extra
 
-    def read(file: IcebergFile) -> set[str | int]:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - of PyIceberg
-
-        with table.io.new_input(file.file.file_path).open() as stream:
-            schema = pq.read_schema(stream)
+    def read(file: IcebergFile) -> set[str | int] | None:
+        try:
+            with table.io.new_input(file.file.file_path).open() as stream:
+                schema = pq.read_schema(stream)
+        except (OSError, pa.ArrowException):
+            return None
         ids = [(field.metadata or {}).get(_FIELD_ID) for field in schema]
         return {int(id_) for id_ in ids if id_} if any(ids) else set(schema.names)
 

@@ -19,7 +19,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, GenericListArray, MapArray, OffsetSizeTrait};
 use arrow_buffer::OffsetBuffer;
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 
 use crate::plan::{NewValue, distinct_elements};
 use plait_base::{Error, Kind, Result, Runs, SourceId};
@@ -123,25 +123,10 @@ impl NewLists {
             0 => self.elements.first().ok_or_else(no_list)?.slice(0, 0),
             _ => plait_interleave::gather(&self.elements, self.runs.as_slice())?,
         };
+        let lengths = &self.lengths;
         let array: ArrayRef = match &self.data_type {
-            DataType::List(field) => Arc::new(
-                GenericListArray::<i32>::try_new(
-                    Arc::clone(field),
-                    offsets(&self.lengths)?,
-                    elements,
-                    None,
-                )
-                .map_err(Error::from_arrow)?,
-            ),
-            DataType::LargeList(field) => Arc::new(
-                GenericListArray::<i64>::try_new(
-                    Arc::clone(field),
-                    offsets(&self.lengths)?,
-                    elements,
-                    None,
-                )
-                .map_err(Error::from_arrow)?,
-            ),
+            DataType::List(field) => list::<i32>(field, lengths, elements)?,
+            DataType::LargeList(field) => list::<i64>(field, lengths, elements)?,
             DataType::Map(field, ordered) => Arc::new(
                 MapArray::try_new(
                     Arc::clone(field),
@@ -156,6 +141,16 @@ impl NewLists {
         };
         Ok(Some(array))
     }
+}
+
+fn list<O: OffsetSizeTrait>(
+    field: &FieldRef,
+    lengths: &[usize],
+    elements: ArrayRef,
+) -> Result<ArrayRef> {
+    let (field, offsets) = (Arc::clone(field), offsets(lengths)?);
+    let list = GenericListArray::<O>::try_new(field, offsets, elements, None);
+    Ok(Arc::new(list.map_err(Error::from_arrow)?))
 }
 
 fn no_list() -> Error {

@@ -12,8 +12,8 @@
 //! # Not here
 //! Which elements stay (`plait_core::plan::distinct_elements`).
 
-use plait_core::Result;
 use plait_core::plan::{ColumnValues, KeyGroup, distinct_elements};
+use plait_core::{Error, Kind, Result};
 
 use super::column::CombinedColumn;
 use super::slots::Slots;
@@ -29,6 +29,8 @@ pub(super) struct CollectedValues<'a> {
     /// The definition level from which on elements are there.
     def_min: u8,
     own: SourceValues<'a>,
+    /// Most bytes of the values of one group.
+    bytes_max: usize,
     /// The leaves that say which elements are equal; none if all stay.
     named: Vec<SourceValues<'a>>,
 }
@@ -50,13 +52,18 @@ impl<'a> CollectedValues<'a> {
         Self {
             def_min: 1 + u8::from(column.is_nullable),
             own: SourceValues::new(weaving, column, leaf),
+            bytes_max: weaving.context.budget().made_value(),
             named: named.map(|leaf| SourceValues::new(weaving, column, leaf)).collect(),
         }
     }
 
     /// Adds the value of a group.
+    ///
+    /// # Errors
+    /// [`Kind::MemoryLimit`], and whatever is wrong with a source.
     pub(super) fn put(&mut self, group: KeyGroup<'_>, to: &mut Slots) -> Result<()> {
         let (mut values, mut all_identities) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
         for row in group.rows {
             if self.own.is_null(*row)? {
                 continue;
@@ -64,6 +71,7 @@ impl<'a> CollectedValues<'a> {
             let mut value = Slots::default();
             self.own.slots(*row, &mut value)?;
             let elements = value.elements(self.def_min);
+            bytes += value.memory_size();
             if !self.named.is_empty() {
                 let mut identities = vec![Vec::new(); elements.len()];
                 for leaf in &mut self.named {
@@ -74,7 +82,14 @@ impl<'a> CollectedValues<'a> {
                         part.identify(levels, identity);
                     }
                 }
+                bytes += identities.iter().map(Vec::len).sum::<usize>();
                 all_identities.push(identities);
+            }
+            if bytes > self.bytes_max {
+                let error = Error::new(Kind::MemoryLimit, "the values of one key are too large")
+                    .with_got(format!("{bytes} bytes, of which {} are allowed", self.bytes_max))
+                    .with_hint("raise `memory_limit`, or collect less in one key");
+                return Err(self.own.named(error));
             }
             values.push((value, elements));
         }

@@ -68,7 +68,6 @@ impl MadeGroups {
 /// The values of one window, block by block.
 pub(super) struct MadeValues<'a> {
     keys: &'a KeyLeaves,
-    weaving: &'a WeaveContext,
     column: &'a CombinedColumn,
     leaf: &'a OutputLeaf,
     groups: Box<dyn Iterator<Item = KeyGroup<'a>> + 'a>,
@@ -112,13 +111,12 @@ impl<'a> MadeValues<'a> {
             is_made.then_some(group)
         }));
         let charge = weaving.context.charge(0);
-        Some(Box::new(Self { keys, weaving, column, leaf, groups, source, charge }))
+        Some(Box::new(Self { keys, column, leaf, groups, source, charge }))
     }
 
     fn block(&mut self) -> Result<Option<Block>> {
         let mut made = Slots::default();
         for group in self.groups.by_ref() {
-            let before = made.memory_size();
             match &mut self.source {
                 MadeOf::Numbers(values) => {
                     let column = self.column;
@@ -146,14 +144,6 @@ impl<'a> MadeValues<'a> {
                     }
                 }
                 MadeOf::Elements(values) => values.put(group, &mut made)?,
-            }
-            let bytes = made.memory_size() - before;
-            let most = self.weaving.context.budget().made_value();
-            if bytes > most {
-                return Err(Error::new(Kind::MemoryLimit, "a value of one key is too large")
-                    .with_column(self.leaf.descr.path().string())
-                    .with_got(format!("{bytes} bytes, of which {most} are allowed"))
-                    .with_hint("raise `memory_limit`, or collect less in one key"));
             }
             self.charge.set(made.memory_size());
             if made.memory_size() > BLOCK_BYTES {
