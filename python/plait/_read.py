@@ -432,8 +432,9 @@ def read(
     A `Plan`, or a `Task` of one, may take the place of files: the rows are those that executing it
     would write. It determines the order, which rows of a key stay, and which rows are dropped.
 
-    Of a Delta table, the rows have its partition columns, too, behind all others: those come first
-    in the order, so rows of a partition stay together.
+    Of a Delta table, the columns are those of its log, not of its files: a column that no file has
+    is null. Partition columns come behind all others, and first in the order, so rows of a
+    partition stay together.
 
     Args:
         sources: Sorted files: paths, globs, folders, tables, URLs, as in `merge`.

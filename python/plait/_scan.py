@@ -420,6 +420,7 @@ def _of_tables(
     if schema is None:
         for table in by_id:
             table.check_whole()
+        changed["table_columns"] = expanded.columns.stored
     return changed, schema
 
 

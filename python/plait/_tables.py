@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from plait import _native, _stores
@@ -41,10 +41,11 @@ class Expanded:
     @property
     def columns(self) -> LogColumns:
         """What the logs say of columns."""
-        joined = LogColumns()
-        for table in self.tables:
-            joined = joined.joined(table.columns)
-        return joined
+        joined, *others = [table.columns for table in self.tables]
+        for columns in others:
+            joined = joined.joined(columns)
+        # Columns of other sources count, too.
+        return replace(joined, stored=()) if self.has_others else joined
 
     @property
     def has_others(self) -> bool:

@@ -559,23 +559,6 @@ REFUSED = [
         """,
     ),
 ]
-# Tables that Plait reads otherwise than it should, by kind and name, with the calls that do so.
-UNASKED = "read where scan: columns that only files have, such as `_change_type`, are read as well"
-LACKING = "read where scan: columns of the table that no file has are left out"
-FAULTS = {
-    "delta kernel-rs/cdf-table": UNASKED,
-    "delta kernel-rs/cdf-table-delete-conditional-two-rows": UNASKED,
-    "delta kernel-rs/cdf-table-non-partitioned": UNASKED,
-    "delta kernel-rs/cdf-table-partitioned": UNASKED,
-    "delta delta-rs/cdc_ict_table": UNASKED,
-    "delta delta-rs/cdf-table": UNASKED,
-    "delta delta-rs/cdf-table-non-partitioned": UNASKED,
-    "delta delta-rs/checkpoint-cdf-table": UNASKED,
-    "delta delta-rs/simple_table_with_cdc": UNASKED,
-    "delta kernel-rs/parquet_row_group_skipping": LACKING,
-    "delta kernel-rs/parsed-stats": LACKING,
-    "delta kernel-rs/void-column": LACKING,
-}
 # Tables of which nothing is compared: one has more rows than a test can read.
 LEFT_OUT = ("spark/table-with-dv-gigantic",)
 # Tables whose data file is so large that partial clones lack it.

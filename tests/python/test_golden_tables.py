@@ -37,7 +37,6 @@ from plait.table import compact_delta, compact_iceberg
 
 from .conftest import load
 from .golden_refusals import (
-    FAULTS,
     LARGE,
     LEFT_OUT,
     MICROSECONDS,
@@ -367,18 +366,15 @@ def checked(found: str, refusal: Refusal | None) -> None:
     assert refusal.says in found
 
 
-def cases(kind: str, tables: list) -> list:
-    made = []
-    for golden in tables:
-        for call in CALLS:
-            fault = FAULTS.get(f"{kind} {golden.name}", "")
-            is_fault = call in fault.partition(":")[0].split()
-            marks = [pytest.mark.xfail(reason=fault, strict=True)] if is_fault else []
-            made.append(pytest.param(golden, call, id=f"{golden.name}-{call}", marks=marks))
-    return made
+def cases(tables: list) -> list:
+    return [
+        pytest.param(golden, call, id=f"{golden.name}-{call}")
+        for golden in tables
+        for call in CALLS
+    ]
 
 
-@pytest.mark.parametrize(("golden", "call"), cases("delta", delta_tables()))
+@pytest.mark.parametrize(("golden", "call"), cases(delta_tables()))
 def test_a_delta_table_has_the_same_rows_or_is_refused_by_name(golden, call, tmp_path):
     folder = golden.copy(tmp_path)
     if golden.name in LARGE and not any(folder.glob("*.parquet")):
@@ -403,7 +399,7 @@ def test_a_delta_table_has_the_same_rows_or_is_refused_by_name(golden, call, tmp
     assert counted(by_delta_rs(folder)) == counted(by_other)
     assert not undone(folder)
     for again in ("read", "scan"):
-        if f"delta {golden.name}" in FAULTS or expected_of("delta", golden.name, again):
+        if expected_of("delta", golden.name, again):
             continue
         assert counted(doors[again]()) == counted(want)
 
@@ -530,7 +526,7 @@ def by_pyiceberg(source: str) -> pa.Table | None:
         return None
 
 
-@pytest.mark.parametrize(("golden", "call"), cases("iceberg", iceberg_tables()))
+@pytest.mark.parametrize(("golden", "call"), cases(iceberg_tables()))
 def test_an_iceberg_table_has_the_same_rows_or_is_refused_by_name(
     golden, call, tmp_path, monkeypatch
 ):

@@ -206,6 +206,71 @@ def test_values_of_the_log_count_where_files_store_partition_columns(tmp_path):
     assert by_delta_rs(uri) == rows(plait.scan(uri)) == expected
 
 
+def both(uri, **options):
+    """The same rows and columns by a read and a scan, and those of delta-rs."""
+    read, scanned = pa.table(plait.read(uri, sort_by="k", **options)), pa.table(plait.scan(uri))
+    if not options:
+        assert read.schema.names == scanned.schema.names
+        assert rows(read) == rows(scanned) == by_delta_rs(uri)
+    return read
+
+
+def test_columns_that_only_files_have_are_not_of_the_table(tmp_path):
+    files = [
+        ({"_change_type": ["insert", "delete"], "k": [1, 3], "v": [5, 6]}, {}),
+        ({"k": [2], "v": [7], "_extra": [True]}, {}),
+    ]
+    uri = delta_table(tmp_path / "t", files, [("k", "long"), ("v", "long")])
+    assert both(uri).schema.names == ["k", "v"]
+    assert both(uri, columns=["v", "*"]).schema.names == ["v", "k"]
+    for options in ({"columns": ["_extra"]}, {"where": "_change_type = 'insert'"}):
+        with pytest.raises(plait.UnknownColumn):
+            pa.table(plait.read(uri, sort_by="k", **options))
+    with pytest.raises(plait.UnknownColumn):
+        plait.scan(uri, columns=["_extra"])
+    # Named, a file is that file.
+    file = next((tmp_path / "t").glob("*.parquet"))
+    assert len(plait.scan(file).schema) == 3
+
+
+def test_columns_that_no_file_has_are_null(tmp_path):
+    nested = {"type": "array", "elementType": "long", "containsNull": True}
+    columns = [("new", "timestamp"), ("k", "long"), ("list", nested), ("none", "void")]
+    files = [({"k": [1, 3]}, {}), ({"k": [2]}, {})]
+    uri = delta_table(tmp_path / "t", files, columns)
+    found = pa.table(plait.read(uri, sort_by="k"))
+    utc, longs = pa.timestamp("us", "UTC"), pa.list_(pa.field("element", pa.int64()))
+    assert found.schema.names == ["new", "k", "list", "none"]
+    assert found.schema.types == [utc, pa.int64(), longs, pa.null()]
+    assert pa.table(plait.scan(uri)).schema.types == found.schema.types
+    empty = {"new": None, "list": None, "none": None}
+    assert rows(found) == [{**empty, "k": k} for k in (1, 2, 3)]
+    assert rows(plait.read(uri, sort_by="k", where="new IS NULL")) == rows(found)
+    assert rows(plait.read(uri, sort_by="k", where="new >= '2024-01-01'")) == []
+    newest = plait.read(uri, sort_by="k", columns=["new"], limit=1)
+    assert pa.table(newest).to_pylist() == [{"new": None}]
+
+
+def test_columns_come_in_the_order_of_the_table(tmp_path):
+    files = [({"b": [1], "K": [1]}, {"p": "x"}), ({"K": [2], "a": [3]}, {"p": "y"})]
+    columns = [("p", "string"), ("k", "long"), ("a", "long"), ("b", "long")]
+    uri = delta_table(tmp_path / "t", files, columns, ["p"])
+    # Names of files may differ from those of the log by case.
+    found = pa.table(plait.read(uri, sort_by="K"))
+    assert found.schema.names == pa.table(plait.scan(uri)).schema.names == ["K", "a", "b", "p"]
+    assert [row["a"] for row in found.to_pylist()] == [None, 3]
+
+
+def test_columns_of_several_tables_and_of_other_sources_count(tmp_path):
+    one = delta_table(tmp_path / "a", [({"k": [1], "x": [1]}, {})], [("k", "long"), ("a", "long")])
+    two = delta_table(tmp_path / "b", [({"k": [2], "a": [2]}, {})], [("k", "long"), ("c", "long")])
+    pq.write_table(pa.table({"k": [3], "x": [3]}), tmp_path / "other.parquet")
+    other = str(tmp_path / "other.parquet")
+    for call in (lambda paths: plait.read(paths, sort_by="k"), plait.scan):
+        assert pa.table(call([one, two])).schema.names == ["k", "a", "c"]
+        assert pa.table(call([one, other])).schema.names == ["k", "x"]
+
+
 def test_a_column_of_another_source_is_not_a_partition_column(tmp_path):
     files = [({"k": [1], "p": [5]}, {"p": "7"})]
     uri = delta_table(tmp_path / "t", files, [("k", "long"), ("p", "long")], ["p"])

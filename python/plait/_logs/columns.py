@@ -103,12 +103,15 @@ class LogColumns:
         casts: Columns that may have another type in files, with the type of the table.
         deleted: What deletes rows, by location of the file: vectors, or delete files of Iceberg.
         expected: The columns of the tables of which files were left out.
+        stored: The columns of the tables but for these, with their types: files may have others, or
+            lack one. Empty if files alone say it.
     """
 
     partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
     casts: dict[str, str] = field(default_factory=dict)
     deleted: dict[str, dict[str, Any]] = field(default_factory=dict)
     expected: tuple[Expected, ...] = ()
+    stored: tuple[tuple[str, str], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -122,7 +125,7 @@ class LogColumns:
             for name, kind, texts in self.partitions
         )
         deleted = {where: self.deleted[where] for where in files if where in self.deleted}
-        return LogColumns(partitions, self.casts, deleted, self.expected)
+        return LogColumns(partitions, self.casts, deleted, self.expected, self.stored)
 
     def joined(self, other: LogColumns) -> LogColumns:
         """Those of two tables.
@@ -140,7 +143,13 @@ class LogColumns:
             known[name][1].update(texts)
         partitions = tuple((name, kind, texts) for name, (kind, texts) in known.items())
         casts, deleted = {**self.casts, **other.casts}, {**self.deleted, **other.deleted}
-        return LogColumns(partitions, casts, deleted, self.expected + other.expected)
+        expected = self.expected + other.expected
+        stored = (
+            self.stored
+            and other.stored
+            and tuple({**dict(self.stored), **dict(other.stored)}.items())
+        )
+        return LogColumns(partitions, casts, deleted, expected, stored)
 
     def file_values(self) -> list[dict[str, Any]]:
         """Values of partitions, as the engine takes them."""
@@ -155,6 +164,7 @@ class LogColumns:
             "file_values": self.file_values(),
             "casts": self.casts,
             "deletion_vectors": self.deleted,
+            "table_columns": self.stored,
         }
         return {name: value for name, value in said.items() if value}
 
@@ -197,7 +207,17 @@ def columns_of(
         if WAS in field.get("metadata", {}) and (kind := _arrow_type(field["type"])) is not None
     }
     of_left_out = () if expected is None else (expected,)
-    return LogColumns(tuple(partitions), casts, vectors_of(root, files), of_left_out)
+    stored = () if snapshot.names.is_mapped else _stored(snapshot)
+    return LogColumns(tuple(partitions), casts, vectors_of(root, files), of_left_out, stored)
+
+
+def _stored(snapshot: Snapshot) -> tuple[tuple[str, str], ...]:
+    """The columns but for those of partitions; empty if the type of one is not read."""
+    try:
+        columns = _native.delta_columns(snapshot.schema_text, snapshot.partition_columns, set())
+    except Unsupported:
+        return ()
+    return tuple(_native.table_columns(columns))
 
 
 def vectors_of(root: str, files: Mapping[str, LiveFile]) -> dict[str, dict[str, Any]]:

@@ -78,6 +78,7 @@ impl Types<'_> {
                 let zone = self.has_zone.then(|| "UTC".into());
                 DataType::Timestamp(TimeUnit::Microsecond, zone)
             }
+            (Some("void"), _) => DataType::Null,
             (Some("timestamp_ntz"), _) => DataType::Timestamp(TimeUnit::Microsecond, None),
             (Some(text), _) => decimal(text).ok_or_else(|| unread(path, given))?,
             (None, Some("struct")) => {

@@ -1,12 +1,14 @@
-//! Columns of one value a file, which something else than the file tells: the log of a table.
+//! Columns that something else than the files determines, the log of a table: those of one value a
+//! file, and which columns there are.
 //!
 //! # Not here
 //! Where rows get them (`scan`, `read`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, new_null_array};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use plait_core::schema::{NameClash, constant};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
@@ -49,6 +51,16 @@ impl FileValues {
             _ => Ok(new_null_array(field.data_type(), 1)),
         }
     }
+}
+
+/// The columns of a table, of names and types as Arrow writes them; none if there are none.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for a type that is none.
+pub(crate) fn table_columns(given: &[(String, String)]) -> Result<Option<SchemaRef>> {
+    let field = |(name, text): &(String, String)| Ok(Field::new(name, typed(name, text)?, true));
+    let fields = given.iter().map(field).collect::<Result<Vec<_>>>()?;
+    Ok((!fields.is_empty()).then(|| Arc::new(Schema::new(fields))))
 }
 
 /// A type of the column `name`, as Arrow writes it.

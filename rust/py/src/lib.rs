@@ -148,6 +148,19 @@ mod _native {
         Ok(PySchema(std::sync::Arc::new(columns)))
     }
 
+    /// The columns of a schema with their types as text; a type that no text says is the null type.
+    #[pyfunction]
+    fn table_columns(schema: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+        let schema = crate::capsule::schema(schema)?;
+        let said = |field: &arrow_schema::FieldRef| {
+            let text = field.data_type().to_string();
+            let is_said =
+                text.parse().is_ok_and(|ty: arrow_schema::DataType| ty == *field.data_type());
+            (field.name().clone(), if is_said { text } else { "Null".into() })
+        };
+        Ok(schema.fields().iter().map(said).collect())
+    }
+
     /// An order of a Delta table whose columns are mapped, by the names that its files have.
     #[pyfunction]
     fn delta_stored_order(py: Python<'_>, schema: &str, sort_by: &str) -> PyResult<String> {

@@ -55,6 +55,9 @@ pub struct Request {
     pub unknown_null: bool,
     /// Columns that are constant within a source.
     pub statics: Vec<Static>,
+    /// The columns of the table whose files the sources are, in order; others are left out, and one
+    /// that no source has is null. Types are those of sources, where these have the column.
+    pub table: Option<SchemaRef>,
 }
 
 /// A column whose values do not come from the rows of sources.
@@ -117,6 +120,8 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
             "there are no sources to take a schema from",
         ));
     }
+    let has_given = request.schema.is_some();
+    let request = &request.with_absent(&classes);
     let policy = &request.policy;
     let names: Vec<String> = classes.iter().map(|class| class.first.clone()).collect();
     let level = Level::columns(
@@ -156,7 +161,6 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
             unifier.conflict_of(field.name(), sides, conflict::TWICE);
         }
     }
-    let has_given = request.schema.is_some();
     for (key, variants) in &columns {
         if found.contains_key(key) {
             continue;
@@ -202,6 +206,7 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     if !unifier.conflicts.is_empty() {
         return Err(conflict::error(&unifier.conflicts));
     }
+    order.sort_by_key(|key| found.get(key).map_or(0, |field| request.position(field.name())));
     let (fields, origins) = arrange(&picks, request, &classes, &order, &found)?;
     let fingerprint = fingerprint(&fields);
     let closed = picks.is_open() && dropped.is_empty();
@@ -217,12 +222,42 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
 }
 
 impl Request {
-    /// Whether a static column takes the place of the column of this name in sources.
+    /// Whether a column of this name in sources is left out: for a static one, or since the table has
+    /// none.
     fn hides(&self, name: &str) -> bool {
         let key = self.policy.key(name);
         let mut statics = self.statics.iter().filter(|s| s.shown && s.clash == NameClash::Static);
         statics.any(|s| self.policy.key(s.field.name()) == key)
+            || self.table.is_some() && self.position(name) == usize::MAX
     }
+
+    /// The same, where columns of the table that no source has are given ones.
+    fn with_absent(&self, classes: &[&Class]) -> Self {
+        let mut request = self.clone();
+        let given = || self.schema.iter().flat_map(|schema| schema.fields());
+        let stored = classes.iter().flat_map(|class| class.fields.iter());
+        let known: BTreeSet<String> = stored.chain(given()).map(|f| table_key(f.name())).collect();
+        let of_table = self.table.iter().flat_map(|table| table.fields());
+        let absent = of_table.filter(|field| !known.contains(&table_key(field.name())));
+        let absent: Vec<FieldRef> = absent.cloned().collect();
+        if !absent.is_empty() {
+            let fields: Fields = given().cloned().chain(absent).collect();
+            request.schema = Some(Arc::new(Schema::new(fields)));
+        }
+        request
+    }
+
+    /// Where the table has the column; 0 for all if there is no table, the end if it has none.
+    fn position(&self, name: &str) -> usize {
+        let Some(table) = &self.table else { return 0 };
+        let is_it = |field: &FieldRef| table_key(field.name()) == table_key(name);
+        table.fields().iter().position(is_it).unwrap_or(usize::MAX)
+    }
+}
+
+/// Tables have no two columns whose names differ by case alone, and files may write them otherwise.
+fn table_key(name: &str) -> String {
+    name.to_lowercase()
 }
 
 fn projection(classes: &[&Class], request: &Request) -> Result<Projection> {

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use proptest::prelude::*;
 
 use super::{Frozen, Request, SchemaPolicy, Summary, freeze};
-use plait_base::Error;
+use plait_base::{Error, Kind};
 
 fn leaf() -> impl Strategy<Value = DataType> {
     prop_oneof![
@@ -257,4 +257,23 @@ fn equal_names_of_other_cases_are_one_column_if_asked() {
     let frozen = freeze(&source("Id").merge(source("ID")), &request).unwrap();
     assert_eq!(frozen.schema().fields().len(), 1);
     assert_eq!(frozen.schema().field(0).name(), "ID");
+}
+
+#[test]
+fn a_table_says_which_columns_there_are() {
+    let long = |name: &str| Field::new(name, DataType::Int64, true);
+    let schema = |fields: Vec<Field>| Arc::new(Schema::new(fields));
+    let one = Summary::of(&schema(vec![long("extra"), long("B")]), "one", true);
+    let two = Summary::of(&schema(vec![long("a"), long("B")]), "two", true);
+    let summary = one.merge(two);
+    let text = Field::new("absent", DataType::Utf8, true);
+    let table = Some(schema(vec![long("a"), text, long("b")]));
+    let request = Request { table, ..Request::default() };
+    let frozen = freeze(&summary, &request).unwrap();
+    let names: Vec<_> = frozen.schema().fields().iter().map(|field| field.name()).collect();
+    assert_eq!(names, ["a", "absent", "B"]);
+    assert_eq!(frozen.schema().field(1).data_type(), &DataType::Utf8);
+    let columns = Some(vec!["extra".to_owned()]);
+    let refused = freeze(&summary, &Request { columns, ..request }).unwrap_err();
+    assert_eq!(refused.kind(), Kind::UnknownColumn);
 }

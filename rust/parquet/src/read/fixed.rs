@@ -30,7 +30,7 @@ use super::known::KnownFile;
 use super::leaves::{file_leaf, selected};
 use super::options::ReadOptions;
 use crate::arrow_file::FileSchema;
-use crate::file_values::{FileValues, typed};
+use crate::file_values::{FileValues, table_columns, typed};
 use crate::partition;
 
 /// Columns with one value a file.
@@ -43,6 +43,8 @@ pub(super) struct FixedColumns {
     casts: Option<SchemaRef>,
     /// All columns, where some are cast: those would come first otherwise.
     names: Vec<String>,
+    /// The columns of the table, but for these.
+    table: Option<SchemaRef>,
 }
 
 /// The values of files of one class by column.
@@ -86,6 +88,14 @@ impl FixedColumns {
             casts.map(|(name, data_type)| Ok(Field::new(name, typed(name, data_type)?, true)));
         let casts = casts.collect::<Result<Vec<Field>>>()?;
         let casts = (!casts.is_empty()).then(|| Arc::new(Schema::new(casts)));
+        let table = table_columns(&options.table_columns)?;
+        if let Some(table) = &table {
+            names.retain(|name| {
+                let mut fields = table.fields().iter();
+                fields.any(|f| f.name().to_lowercase() == name.to_lowercase())
+                    || given.iter().any(|column| column.name == *name)
+            });
+        }
         let clashes: Vec<NameClash> = given
             .iter()
             .map(|column| column.clash(files.iter().map(|file| Some(file.path()))))
@@ -99,7 +109,7 @@ impl FixedColumns {
             .zip(clashes)
             .map(|(field, clash)| Static { field, shown: true, clash })
             .collect();
-        Ok((Self { statics, classes, casts, names }, schemas))
+        Ok((Self { statics, classes, casts, names, table }, schemas))
     }
 
     /// Columns of files and these.
@@ -107,9 +117,9 @@ impl FixedColumns {
     /// # Errors
     /// None that is known.
     pub(super) fn request(&self, columns: Option<Vec<String>>) -> Result<Request> {
-        let statics = self.statics.clone();
+        let (statics, table) = (self.statics.clone(), self.table.clone());
         let Some(casts) = &self.casts else {
-            return Ok(Request { columns, statics, ..Request::default() });
+            return Ok(Request { columns, statics, table, ..Request::default() });
         };
         let all = || self.names.iter().map(|name| selected(std::slice::from_ref(name))).collect();
         Ok(Request {
@@ -117,6 +127,7 @@ impl FixedColumns {
             columns: Some(columns.unwrap_or_else(all)),
             schema: Some(Arc::clone(casts)),
             statics,
+            table,
             ..Request::default()
         })
     }

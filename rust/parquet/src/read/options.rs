@@ -35,6 +35,10 @@ pub struct ReadOptions {
     /// Types that columns are cast to, as Arrow writes them; a value that does not fit is an error.
     #[serde(default)]
     pub casts: BTreeMap<String, String>,
+    /// Columns of the table that the files are of, with types as Arrow writes them: others are left
+    /// out, and those that no file has are null. None: the columns are those of the files.
+    #[serde(default)]
+    pub table_columns: Vec<(String, String)>,
     /// Sort order as text; absent = the one that the files state.
     pub sort_by: Option<String>,
     /// Columns of the batches, in order; absent = all.

@@ -65,6 +65,9 @@ pub(crate) struct ScanOptions {
     /// Columns of one value a file that something else than its path tells, such as a table's log.
     #[serde(default)]
     pub file_values: Vec<FileValues>,
+    /// Columns of the table that the files are of, as in reads.
+    #[serde(default)]
+    pub table_columns: Vec<(String, String)>,
     /// The folder above `dir0`; by default the one that was named.
     #[serde(default)]
     pub root: Option<String>,

@@ -17,6 +17,7 @@ use super::footer::Footer;
 use super::options::ScanOptions;
 use super::statics::Statics;
 use super::text::{self, TextReader};
+use crate::file_values::table_columns;
 use crate::runtime::{Context, ScanSizes};
 use crate::store::Stores;
 
@@ -98,6 +99,7 @@ impl ScanSources {
             strict: self.options.strict,
             unknown_null: self.options.unknown_null()?,
             statics: self.statics.columns.clone(),
+            table: table_columns(&self.options.table_columns)?,
         })
     }
 
