@@ -150,7 +150,8 @@ def delta_table(folder, files, fields, partitions=(), before=()):
     schema = {
         "type": "struct",
         "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields
+            {"name": name, "type": kind, "nullable": True, "metadata": dict(metadata)}
+            for name, kind, *metadata in fields
         ],
     }
     metadata = {
@@ -259,6 +260,17 @@ def test_columns_come_in_the_order_of_the_table(tmp_path):
     found = pa.table(plait.read(uri, sort_by="K"))
     assert found.schema.names == pa.table(plait.scan(uri)).schema.names == ["K", "a", "b", "p"]
     assert [row["a"] for row in found.to_pylist()] == [None, 3]
+
+
+def test_columns_that_are_cast_change_neither_the_columns_nor_their_order(tmp_path):
+    was = ("plait.was", "uint8")
+    columns = [("new", "string"), ("v", "integer", was), ("k", "long")]
+    files = [({"k": [1], "v": [5], "_extra": [0]}, {})]
+    uri = delta_table(tmp_path / "t", files, columns)
+    found = pa.table(plait.read(uri, sort_by="k"))
+    assert found.schema.names == ["new", "v", "k"]
+    assert found.schema.field("v").type == pa.int32()
+    assert found.to_pylist() == [{"new": None, "v": 5, "k": 1}]
 
 
 def test_columns_of_several_tables_and_of_other_sources_count(tmp_path):

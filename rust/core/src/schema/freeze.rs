@@ -122,6 +122,7 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     }
     let has_given = request.schema.is_some();
     let request = &request.with_absent(&classes);
+    let places = request.places();
     let policy = &request.policy;
     let names: Vec<String> = classes.iter().map(|class| class.first.clone()).collect();
     let level = Level::columns(
@@ -141,7 +142,9 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     let mut columns = columns(&classes, by_id, &picks, &mut unifier)?;
     columns.retain(|(key, variants)| {
         let names = variants.iter().map(|(_, field)| field.name().as_str());
-        let stays = !names.into_iter().any(|name| request.hides(name));
+        let is_of_table =
+            |name: &str| places.as_ref().is_none_or(|places| places.contains_key(&table_key(name)));
+        let stays = names.into_iter().all(|name| is_of_table(name) && !request.hides(name));
         if !stays {
             dropped.insert(key.clone());
         }
@@ -206,7 +209,10 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     if !unifier.conflicts.is_empty() {
         return Err(conflict::error(&unifier.conflicts));
     }
-    order.sort_by_key(|key| found.get(key).map_or(0, |field| request.position(field.name())));
+    if let Some(places) = &places {
+        let place = |key: &String| found.get(key).and_then(|f| places.get(&table_key(f.name())));
+        order.sort_by_cached_key(|key| place(key).copied());
+    }
     let (fields, origins) = arrange(&picks, request, &classes, &order, &found)?;
     let fingerprint = fingerprint(&fields);
     let closed = picks.is_open() && dropped.is_empty();
@@ -222,13 +228,17 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
 }
 
 impl Request {
-    /// Whether a column of this name in sources is left out: for a static one, or since the table has
-    /// none.
+    /// Whether a static column takes the place of the column of this name in sources.
     fn hides(&self, name: &str) -> bool {
         let key = self.policy.key(name);
         let mut statics = self.statics.iter().filter(|s| s.shown && s.clash == NameClash::Static);
         statics.any(|s| self.policy.key(s.field.name()) == key)
-            || self.table.is_some() && self.position(name) == usize::MAX
+    }
+
+    /// Where the table has each column, if there is a table.
+    fn places(&self) -> Option<HashMap<String, usize>> {
+        let fields = self.table.as_ref()?.fields().iter().enumerate();
+        Some(fields.map(|(at, field)| (table_key(field.name()), at)).collect())
     }
 
     /// The same, where columns of the table that no source has are given ones.
@@ -245,13 +255,6 @@ impl Request {
             request.schema = Some(Arc::new(Schema::new(fields)));
         }
         request
-    }
-
-    /// Where the table has the column; 0 for all if there is no table, the end if it has none.
-    fn position(&self, name: &str) -> usize {
-        let Some(table) = &self.table else { return 0 };
-        let is_it = |field: &FieldRef| table_key(field.name()) == table_key(name);
-        table.fields().iter().position(is_it).unwrap_or(usize::MAX)
     }
 }
 

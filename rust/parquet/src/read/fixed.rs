@@ -89,13 +89,6 @@ impl FixedColumns {
         let casts = casts.collect::<Result<Vec<Field>>>()?;
         let casts = (!casts.is_empty()).then(|| Arc::new(Schema::new(casts)));
         let table = table_columns(&options.table_columns)?;
-        if let Some(table) = &table {
-            names.retain(|name| {
-                let mut fields = table.fields().iter();
-                fields.any(|f| f.name().to_lowercase() == name.to_lowercase())
-                    || given.iter().any(|column| column.name == *name)
-            });
-        }
         let clashes: Vec<NameClash> = given
             .iter()
             .map(|column| column.clash(files.iter().map(|file| Some(file.path()))))
@@ -124,7 +117,8 @@ impl FixedColumns {
         let all = || self.names.iter().map(|name| selected(std::slice::from_ref(name))).collect();
         Ok(Request {
             policy: SchemaPolicy::default().with("lossy", "cast")?,
-            columns: Some(columns.unwrap_or_else(all)),
+            // The columns of a table have its order anyway.
+            columns: columns.or_else(|| table.is_none().then(all)),
             schema: Some(Arc::clone(casts)),
             statics,
             table,
