@@ -311,11 +311,45 @@ def read_live(
 ) -> SortedRead:
     """Files of a table with columns that its log alone has; other options are those of `read`."""
     whole = {"sources": list(files), **logged.options(), **_of_rows(options)}
+    return _reported(whole, storage_options, logged)
+
+
+def read_task(
+    task: str,
+    table_columns: Sequence[tuple[str, str]],
+    *,
+    storage_options: object,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> SortedRead:
+    """The rows of a task; other options are those of `read`.
+
+    Args:
+        task: A task of a plan, as JSON.
+        table_columns: The columns of the table whose files the task has, with their types; empty if
+            files alone say it.
+        storage_options: As in `read`.
+    """
+    logged = LogColumns(stored=tuple(table_columns))
+    given = {**_of_rows(options), **_OF_PLAN, **logged.options(), "plan": task}
+    return _reported(given, storage_options, logged)
+
+
+def table_columns(read: SortedRead) -> list[tuple[str, str]]:
+    """The columns of the table whose files are read; empty if files alone say it."""
+    return list(read._again.options.get("table_columns", ()))  # noqa: SLF001 - see above
+
+
+def _reported(options: dict[str, Any], storage_options: object, logged: LogColumns) -> SortedRead:
+    """A read that is opened as one call, which who listens to calls hears of."""
     with watched("read") as call:
-        made = _opened(whole, storage_options, logged)
+        made = _opened(options, storage_options, logged)
         if call.is_heard():
             call.done({"columns": len(made.schema)})
     return made
+
+
+# What a plan determines, and its files.
+_OF_PLAN: dict[str, Any] = {"sources": [], "sort_by": None, "on_duplicate": "keep_all"}
 
 
 class _Again:
@@ -513,8 +547,7 @@ def read(
         options["plan"] = _planned(sources, given)
         if storage_options is None:
             storage_options = sources.storage_options
-        with watched("read"):
-            return opened([], {"sort_by": None, "on_duplicate": "keep_all"}, LogColumns())[0]
+        return _reported({**options, **_OF_PLAN}, storage_options, LogColumns())
     paths = _paths(sources, "sources")
     order = sort_text(sort_by)
     replaces = any(option is not None for option in (version_by, delete_where, drop_where))

@@ -619,7 +619,10 @@ def test_a_table_is_read_by_its_rules(tmp_path):
     # No file that is left has the column of the rule.
     table.delete("k < 3")
     table.append(pa.table({"k": [7], "v": [5]}))
-    assert flat(read({"path": path})) == [{"k": 7, "v": 5}]
+    found = [{"k": 7, "n": None, "v": 5}]
+    assert flat(read({"path": path})) == found
+    assert flat(read({"path": path, "where": "n = 7"})) == []
+    assert flat(read({"path": path}, [ds.IsNull(("n",))])) == found
     paths = json.dumps([path, path])
     with pytest.raises(plait.InvalidArgument, match="among several paths has a rule"):
         read({"paths": paths})
@@ -627,7 +630,7 @@ def test_a_table_is_read_by_its_rules(tmp_path):
     log.write_text(log.read_text().replace("sum", "median"))
     with pytest.raises(plait.Unsupported, match=f"`{path}` has a rule.*no such function"):
         read({"path": path})
-    assert flat(read({"path": path, "on_duplicate": "keep_all"})) == [{"k": 7, "v": 5}]
+    assert flat(read({"path": path, "on_duplicate": "keep_all"})) == found
 
 
 def test_files_that_a_filter_leaves_may_all_lack_a_column(tmp_path):

@@ -33,6 +33,8 @@ from plait._read import (
     has_deleted_rows,
     int96_columns,
     read,
+    read_task,
+    table_columns,
     tasks_left,
 )
 from plait._rules import OF_COLUMNS
@@ -247,10 +249,14 @@ class TaskPartition(ds.InputPartition):
     All that reading takes is here: Spark ships the reader before it asks for partitions.
     """
 
-    def __init__(self, index: int, task: str, where: str | None) -> None:
+    def __init__(
+        self, index: int, task: str, where: str | None, table_columns: Sequence[tuple[str, str]]
+    ) -> None:
         super().__init__(index)
         self.task = task
         self.where = where
+        # Its files may have others, or lack one.
+        self.table_columns = table_columns
 
 
 class MergingReader(ds.DataSourceReader):
@@ -297,8 +303,12 @@ class MergingReader(ds.DataSourceReader):
             # A rule may name a column that only files without wanted rows have.
             planned = query.plan(query.paths, target)
         may_have = set(tasks_left(rows, planned))
-        tasks = [task for task in planned.tasks if task.index in may_have]
-        return [TaskPartition(task.index, task.to_json(), where) for task in tasks]
+        stored = table_columns(rows)
+        return [
+            TaskPartition(task.index, task.to_json(), where, stored)
+            for task in planned.tasks
+            if task.index in may_have
+        ]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
@@ -306,8 +316,9 @@ class MergingReader(ds.DataSourceReader):
             return
         query, names = self._query, self._schema.fieldNames()
         wanted = edge_schema(self._schema)
-        rows = read(
-            Plan.from_json(partition.task),
+        rows = read_task(
+            partition.task,
+            partition.table_columns,
             columns=list(map(_quoted, names)),
             where=partition.where,
             batch_rows=query.batch_rows,
