@@ -328,6 +328,7 @@ def read_task(
         table_columns: The columns of the table whose files the task has, with their types; empty if
             files alone say it.
         storage_options: As in `read`.
+        **options: See `read`.
     """
     logged = LogColumns(stored=tuple(table_columns))
     given = {**_of_rows(options), **_OF_PLAN, **logged.options(), "plan": task}
