@@ -426,6 +426,9 @@ def test_renamed_and_dropped_columns_of_iceberg_are_read_by_their_ids(catalog, t
 
     assert rows(pa.table(plait.scan(folder))) == rows(catalog.load_table("db.t").scan().to_arrow())
     refused(READERS[0], folder, tmp_path / "out.parquet", "renamed or dropped the column `v`")
+    with pytest.raises(plait.Unsupported, match="renamed or dropped the column `v`") as caught:
+        plait.read(folder, sort_by="k")
+    assert caught.value.hint == "read it with plait.scan"
     with catalog.load_table("db.t").update_schema() as update:
         update.delete_column("value")
     folder = hinted(catalog)

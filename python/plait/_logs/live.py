@@ -83,12 +83,11 @@ class Live:
     def check_whole(self) -> None:
         """Refuses a table whose rows are more than what files say."""
         if self.lost:
-            raise _refused(
-                self.format,
-                self.name,
-                self.lost,
-                hint="read it with plait.read or plait.scan, or name a folder of one partition",
-            )
+            # Reads have columns of partitions; columns by other names only scans have.
+            hint = "read it with plait.scan"
+            if self.columns.partitions:
+                hint = "read it with plait.read or plait.scan, or name a folder of one partition"
+            raise _refused(self.format, self.name, self.lost, hint=hint)
 
 
 def live(
