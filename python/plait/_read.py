@@ -17,6 +17,7 @@ from plait import _native
 from plait._checks import (
     Aggregates,
     OnDuplicate,
+    Path,
     Paths,
     StorageOptions,
     VersionBy,
@@ -25,6 +26,7 @@ from plait._checks import (
     _count,
     _flag,
     _names,
+    _path,
     _paths,
     _size,
     _text,
@@ -118,6 +120,8 @@ class ReadStats:
         pages_read: Data pages that became Arrow arrays.
         reads: Number of reads of files, without those that opened them.
         bytes_read: Bytes of these reads, as stored.
+        bytes_spilled: Bytes of decoded rows that waited in a temporary file.
+        spill_error: Why no more rows were spilled, if the temporary file could not be written.
         rows_read: Rows that were tested or merged.
         rows_filtered: Rows for which a condition did not hold.
         rows: Rows that were returned.
@@ -128,6 +132,8 @@ class ReadStats:
     pages_read: int
     reads: int
     bytes_read: int
+    bytes_spilled: int
+    spill_error: str | None
     rows_read: int
     rows_filtered: int
     rows: int
@@ -423,6 +429,7 @@ def _of_rows(given: Mapping[str, Any]) -> dict[str, Any]:
         "batch_rows": _count(said["batch_rows"], "batch_rows"),
         "threads": _count(said["threads"], "threads"),
         "memory_limit": _size(said["memory_limit"], "memory_limit"),
+        "temp_dir": None if said["temp_dir"] is None else _path(said["temp_dir"], "temp_dir"),
     }
 
 
@@ -456,6 +463,7 @@ def read(
     batch_rows: SupportsIndex = 65_536,
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
+    temp_dir: Path | None = None,
     storage_options: StorageOptions | None = None,
 ) -> SortedRead:
     """Reads many sorted Parquet files as one sorted table, lazily.
@@ -502,6 +510,9 @@ def read(
         threads: Number of threads; all processors by default. Rows do not depend on it.
         memory_limit: Memory for reading, at least 16 MB. Half of it is for windows of rows, shared
             by the files that may have rows. Stored footers and returned batches come on top.
+        temp_dir: Folder for decoded rows that are spilled, made if absent; by default the system's
+            folder of temporary files (`TMPDIR`). Rows are spilled if many files overlap and their
+            pages do not fit `memory_limit`. The file has no name, so nothing is left behind.
         storage_options: See `merge`.
 
     Returns:

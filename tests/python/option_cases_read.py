@@ -118,6 +118,19 @@ def _(folder: Path) -> tuple[Any, Any]:
     return read.explain().window_bytes, less.explain().window_bytes
 
 
+@case("plait.read.temp_dir")
+def _(folder: Path) -> tuple[Any, Any]:
+    files = []
+    for number in range(30):
+        table = pa.table({"k": range(number, 90_000, 30), "v": ["x" * 400] * 3000})
+        files.append(str(folder / f"{number}.parquet"))
+        pq.write_table(table, files[-1], use_dictionary=False)
+    temp = folder / "temp"
+    read = plait.read(files, sort_by="k", memory_limit="16MB", temp_dir=temp)
+    before = temp.is_dir()
+    return before, len(pa.table(read)) == 90_000 and temp.is_dir()
+
+
 @case("plait.read.threads")
 def _(folder: Path) -> tuple[Any, Any]:
     table = effects.large()[0]

@@ -45,12 +45,16 @@ from plait.spark.settings import located, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.told import told_by_tables
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
-from plait.spark.worker import memory_limit, threads
+from plait.spark.worker import local_dir, memory_limit, threads
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PART_ROWS = 1_000_000
+# A task decodes every page of which it has rows: where it has few of each page, more tasks would
+# decode the same pages. Most writers end a page after so many rows.
+_PAGE_ROWS = 20_000
+_PART_ROWS_MAX = 8 * _PART_ROWS
 # How many files are counted to see how many rows filters leave, and rows that are read for that.
 _COUNTED_FILES = 4
 _COUNTED_ROWS_MAX = 2_000_000
@@ -91,7 +95,7 @@ class Query:
         sort_by: The order; `None` takes the files' own.
         columns: Columns to read; `None` is all.
         where: Rows to read, as in `plait.read`.
-        part_rows: Rows of a partition, about.
+        part_rows: Rows of a partition, about; `None`: as many as pay.
         batch_rows: Rows of a batch, at most.
         lossy: What becomes of nanoseconds below a microsecond.
         missing_keys: Whether files without a sort column are refused, or their keys are null.
@@ -107,7 +111,7 @@ class Query:
     sort_by: str | None
     columns: tuple[str, ...] | None
     where: str | None
-    part_rows: int
+    part_rows: int | None
     batch_rows: int
     lossy: Lossy
     missing_keys: Literal["error", "null"]
@@ -155,8 +159,8 @@ class Query:
             sort_by=given.get("sort_by", told.sort_by),
             columns=None if columns is None else tuple(_names(columns)),
             where=given.get("where"),
-            part_rows=_number(given, "part_rows", _PART_ROWS),
-            batch_rows=_number(given, "batch_rows", BATCH_ROWS_MAX),
+            part_rows=_number(given, "part_rows") if "part_rows" in given else None,
+            batch_rows=_number(given, "batch_rows") if "batch_rows" in given else BATCH_ROWS_MAX,
             lossy=cast("Lossy", lossy),
             missing_keys=cast("Any", _one_of(given, "missing_keys", ("error", "null"))),
             memory_limit=given.get("memory_limit"),
@@ -281,7 +285,8 @@ class MergingReader(ds.DataSourceReader):
         where = " AND ".join([*([] if query.where is None else [query.where]), *pushed]) or None
         if pushed:
             rows = rows.where(" AND ".join(pushed))
-        if not rows.explain().sort_by:
+        explained = rows.explain()
+        if not explained.sort_by:
             raise InvalidArgument.of(
                 "the files have no order", hint='give one: .option("sort_by", "name, ts")'
             )
@@ -289,10 +294,13 @@ class MergingReader(ds.DataSourceReader):
         if not left.files:
             return []
         by_id = any(b"PARQUET:field_id" in (f.metadata or {}) for f in pa.schema(rows.schema))
-        target, share = None, _share(query, where, left)
-        if left.rows_of_files * share > query.part_rows:
+        part_rows = query.part_rows or _rows_that_pay(left, explained.depth)
+        target, share = None, _share(query, where, left, part_rows)
+        if left.rows_of_files * share > part_rows:
             # Where conditions leave few rows, tasks have more of which these are.
-            target = max(int(query.part_rows / share), query.part_rows)
+            target = max(int(part_rows / share), part_rows)
+            # Tasks of one size end together.
+            target = -(-left.rows_of_files // -(-left.rows_of_files // target))
         # Some files alone could call the key otherwise than all of them do, or lack a column.
         as_named = by_id or left.lacks_columns or has_deleted_rows(rows)
         try:
@@ -324,6 +332,7 @@ class MergingReader(ds.DataSourceReader):
             batch_rows=query.batch_rows,
             threads=threads(),
             memory_limit=memory_limit(query.memory_limit),
+            temp_dir=local_dir(),
             storage_options=dict(query.settings),
         )
         try:
@@ -337,13 +346,19 @@ class MergingReader(ds.DataSourceReader):
                 _write_log(query.read_log, partition.value, rows)
 
 
-def _share(query: Query, where: str | None, left: FilesLeft) -> float:
+def _rows_that_pay(left: FilesLeft, depth: int) -> int:
+    """Rows of a partition of files of which at most `depth` have rows of one key, about."""
+    page_rows = min(_PAGE_ROWS, left.rows_of_files // len(left.files))
+    return min(max(_PART_ROWS, depth * page_rows), _PART_ROWS_MAX)
+
+
+def _share(query: Query, where: str | None, left: FilesLeft, part_rows: int) -> float:
     """The share of the rows of files that conditions leave, about: cuts for few would cost more.
 
     Indexes say it; where they leave many rows, some files are counted.
     """
     share = left.rows / left.rows_of_files
-    if where is None or left.rows <= query.part_rows:
+    if where is None or left.rows <= part_rows:
         return share
     some = left.files[:: -(-len(left.files) // _COUNTED_FILES)]
     try:
@@ -418,8 +433,8 @@ def _mapping(given: Mapping[str, str], name: str) -> Any:  # noqa: ANN401 - chec
         raise InvalidArgument.of(f"`{name}` is not a JSON object", got=f"`{text}`") from None
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default)).replace("_", "")
+def _number(given: Mapping[str, str], name: str) -> int:
+    text = given[name].replace("_", "")
     if not text.isdecimal() or int(text) < 1:
         raise InvalidArgument.of(f"`{name}` is not a number above 0", got=f"`{given[name]}`")
     return int(text)

@@ -11,7 +11,6 @@ Not here: the merge (`functions`).
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
+from plait.spark.worker import local_dir
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -108,8 +108,7 @@ class Runs:
 
     def _spill(self) -> None:
         if self._folder is None:
-            where = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
-            self._folder = tempfile.TemporaryDirectory(prefix="plait-runs-", dir=where)
+            self._folder = tempfile.TemporaryDirectory(prefix="plait-runs-", dir=local_dir())
         path = Path(self._folder.name, f"{len(self._files)}.arrow")
         count = 0
         with pa.ipc.new_file(str(path), self._schema) as writer:

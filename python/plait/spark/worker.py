@@ -1,6 +1,7 @@
-"""What a Python worker of Spark may use: threads and memory.
+"""What a Python worker of Spark may use: threads, memory and local disks.
 
     spark.task.cpus ─▶ threads          spark.executor.pyspark.memory ─▶ memory_limit
+    spark.local.dir ─▶ local_dir
 
 Not here: what a worker does with it.
 """
@@ -44,6 +45,12 @@ def memory_limit(asked: Size | None = None) -> int:
     if not share.isdecimal():
         return _LIMIT_BYTES
     return max((int(share) * (1 << 20) - _mapped()) // 2, _LIMIT_BYTES_MIN)
+
+
+def local_dir() -> str | None:
+    """A folder of `spark.local.dir`; workers take different ones. `None` outside of workers."""
+    folders = list(filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")))
+    return folders[os.getpid() % len(folders)] if folders else None
 
 
 def _mapped() -> int:

@@ -64,7 +64,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "read",
-        "arrow_file deleted file_values files footer keys leaf options order page partition plan properties runtime schema selection source store",
+        "arrow_file deleted file_values files footer keys leaf options order output page partition plan properties runtime schema selection source store",
     ),
     (
         "sort",

@@ -134,6 +134,33 @@ impl Located {
         }
         Ok(bytes)
     }
+
+    /// How often a byte of these leaves is decoded, on average, where each window of so many rows
+    /// decodes its pages and dictionaries anew.
+    ///
+    /// # Errors
+    /// Whatever is wrong with where pages are.
+    pub(crate) fn decodings(
+        &self,
+        row_group: usize,
+        leaves: &[usize],
+        window_rows: u64,
+    ) -> Result<u64> {
+        let rows = self.source.row_group_rows(row_group);
+        let windows = rows.div_ceil(window_rows.max(1)).max(1);
+        let (mut all, mut decoded) = (0_u64, 0_u64);
+        for leaf in leaves {
+            let locations = self.cache.find(&self.source, row_group, *leaf, &self.context)?;
+            let dictionary = locations.dictionary.map_or(0, |(_, len)| u64::from(len));
+            let pages: u64 = locations.pages.iter().map(|page| u64::from(page.len)).sum();
+            // A window that begins in a page decodes it, too.
+            let a_page = 1 + windows / (locations.pages.len() as u64).max(1);
+            all = all.saturating_add(dictionary + pages);
+            let of_leaf = dictionary.saturating_mul(windows);
+            decoded = decoded.saturating_add(of_leaf.saturating_add(pages.saturating_mul(a_page)));
+        }
+        Ok(decoded.checked_div(all).unwrap_or(1))
+    }
 }
 
 /// Bytes of the decoders and buffers of a leaf that is open: of 10,000 files they count.

@@ -12,7 +12,7 @@
 //! At most one batch a file that waits.
 //!
 //! # Not here
-//! Rows of one file (`file`); their order (`plait_core::stream`).
+//! Rows of one file (`window`); their order (`plait_core::stream`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::workers::Workers;
 use plait_core::{Error, Result};
 
-use super::file::WindowCursor;
+use super::window::WindowCursor;
 use crate::runtime::{Charge, Context, ScopedWorkers};
 
 /// Files that are read at once for each thread.
@@ -164,15 +164,12 @@ impl WaitingFile {
     fn fill(&mut self, context: &Context) {
         let Some(cursor) = self.cursor.as_mut().filter(|_| self.ready.is_none()) else { return };
         let next = cursor.next().transpose();
-        let bytes = |next: &Option<Result<RecordBatch>>| match next {
-            Some(Ok(batch)) => batch.get_array_memory_size(),
-            _ => 0,
-        };
-        let charge = context.charge(bytes(&next));
-        if !matches!(next, Some(Ok(_))) {
+        let bytes = next.as_ref().and_then(|next| next.as_ref().ok()).map(|(_, bytes)| *bytes);
+        let charge = context.charge(bytes.unwrap_or(0));
+        if bytes.is_none() {
             self.cursor = None;
         }
-        self.ready = next.map(|next| (next, charge));
+        self.ready = next.map(|next| (next.map(|(batch, _)| batch), charge));
     }
 }
 

@@ -41,6 +41,8 @@ mod report;
 mod rows;
 mod shared;
 mod sizes;
+mod spilled;
+mod window;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -60,7 +62,7 @@ use plait_core::{Error, Kind, Result};
 use self::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
 use self::all_bounds::{BoundColumn, ColumnBounds};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed};
-use self::file::{Adapted, ReadClass, ReadFile, WindowCursor};
+use self::file::{Adapted, ReadClass, ReadFile};
 use self::fixed::FixedValues;
 use self::known::KnownFile;
 use self::leaves::places;
@@ -70,6 +72,8 @@ use self::report::ReadCounts;
 use self::rows::SortedRows;
 use self::shared::{Conditions, ReadShared, bound_column};
 use self::sizes::WindowSizes;
+use self::spilled::{SpillSpace, can_spill};
+use self::window::WindowCursor;
 use crate::arrow_file::FileSchema;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::store::Stores;
@@ -163,6 +167,7 @@ impl SortedRead {
         let is_in_key = |name: &str| order.columns().iter().any(|c| is_root(&c.path, name));
         ValueRule::find(drops.on_duplicate, combine, whole_fields, is_in_key)?;
         let drops = drops.narrowed(|name| columns.all.schema().fields().find(name).is_some());
+        let threads = ScopedWorkers::of_files(options.threads, context.budget()).count();
         let mut read = Self {
             order,
             schema: columns.given,
@@ -173,11 +178,12 @@ impl SortedRead {
             files: Vec::new(),
             shared: Arc::new(ReadShared {
                 reverse: options.reverse,
-                sizes: WindowSizes::new(files.len(), options.limit, context),
+                sizes: WindowSizes::new(files.len(), options.limit, threads, context),
                 conditions,
                 cache: Arc::clone(&opened.cache),
                 kept: Arc::clone(&opened.kept),
                 counts: ReadCounts::default(),
+                spill: Arc::new(SpillSpace::new(options.temp_dir.clone(), context)),
                 context: context.clone(),
             }),
             after,
@@ -225,7 +231,10 @@ impl SortedRead {
             self.files.push(Arc::new(ReadFile { known, part, class, groups, first_key }));
         }
         let files = self.files_at_once()?;
-        let sizes = WindowSizes::new(files, self.options.limit, &self.shared.context);
+        let workers = ScopedWorkers::of_files(self.options.threads, self.shared.context.budget());
+        let (limit, threads) = (self.options.limit, workers.count());
+        let mut sizes = WindowSizes::new(files, limit, threads, &self.shared.context);
+        sizes.spilled_bytes.take_if(|_| !can_spill(self.all.schema().fields()));
         self.shared = Arc::new(self.shared.anew(sizes));
         Ok(())
     }
@@ -439,6 +448,8 @@ impl SortedRead {
             pages_read: counters.pages(),
             reads: counters.reads(),
             bytes_read: counters.read_bytes(),
+            bytes_spilled: counters.spilled_bytes(),
+            spill_error: counts.spill.error(),
             rows_dropped: tally.dropped().by_reason().into_iter().filter(|(_, n)| *n > 0).collect(),
             ..counts.counts.stats()
         }

@@ -14,7 +14,7 @@
 //! A page and a dictionary of each leaf, which fit the share of the file.
 //!
 //! # Not here
-//! How large windows are (`file`, `sizes`).
+//! How large windows are (`window`, `sizes`).
 
 use std::ops::Range;
 

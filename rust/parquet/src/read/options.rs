@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use plait_core::plan::{Aggregate, DropOptions, VersionBy};
 use plait_core::{Error, Kind, Result};
@@ -78,6 +79,9 @@ pub struct ReadOptions {
     pub threads: Option<usize>,
     /// Memory of all that is read, in bytes.
     pub memory_limit: u64,
+    /// Folder of the temporary file, if rows are spilled; absent = that of the system.
+    #[serde(default)]
+    pub temp_dir: Option<PathBuf>,
     /// Settings of object stores, read before the files are opened.
     #[serde(default)]
     pub storage_options: BTreeMap<String, String>,

@@ -13,7 +13,7 @@
 //! conditions alone, and none for those that an earlier read kept.
 //!
 //! # Not here
-//! Conditions themselves, row by row (`file`).
+//! Conditions themselves, row by row (`window`).
 
 use std::iter::once;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Ranges of rows of one file, that ascend and do not touch.
 //!
 //! # Not here
-//! Which rows they are (`prune`), and reading them (`file`).
+//! Which rows they are (`prune`), and reading them (`window`).
 
 use std::ops::Range;
 

@@ -50,6 +50,10 @@ pub struct ReadStats {
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes_read: u64,
+    /// Bytes of decoded rows that waited in a temporary file.
+    pub bytes_spilled: u64,
+    /// Why no more rows were spilled, if the temporary file could not be written.
+    pub spill_error: Option<String>,
     /// Rows that were tested or merged.
     pub rows_read: u64,
     /// Rows for which a condition did not hold.

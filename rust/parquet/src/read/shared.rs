@@ -19,6 +19,7 @@ use super::leaves::selected;
 use super::prune::LocatedCondition;
 use super::report::ReadCounts;
 use super::sizes::WindowSizes;
+use super::spilled::SpillSpace;
 use crate::arrow_file::FileSchema;
 use crate::leaf::LocationCache;
 use crate::runtime::Context;
@@ -33,6 +34,7 @@ pub(super) struct ReadShared {
     pub(super) cache: Arc<LocationCache>,
     pub(super) kept: Arc<KeptIndexes>,
     pub(super) counts: ReadCounts,
+    pub(super) spill: Arc<SpillSpace>,
     pub(super) context: Context,
 }
 
@@ -90,6 +92,7 @@ impl ReadShared {
             cache: Arc::clone(&self.cache),
             kept: Arc::clone(&self.kept),
             counts: ReadCounts::default(),
+            spill: Arc::new(self.spill.anew()),
             context: self.context.clone(),
         }
     }

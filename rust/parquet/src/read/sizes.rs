@@ -28,6 +28,8 @@ pub(super) struct WindowSizes {
     /// Bytes of the pages that a file may have open between two windows: none if rows are limited,
     /// since their files are left early.
     pub(super) held_bytes: u64,
+    /// Bytes of the rows of a window that is spilled, about; none if no rows are.
+    pub(super) spilled_bytes: Option<usize>,
     /// Whether a file may have a batch ready while another one of it is merged.
     pub(super) reads_ahead: bool,
 }
@@ -41,6 +43,9 @@ const TESTED_PART: usize = 4;
 /// The part of a window that a file has which leaves its pages open.
 const HELD_WINDOW_PART: usize = 4;
 
+/// A window that is spilled has so many of the usual size, at least.
+const SPILLED_WINDOWS_MIN: usize = 3;
+
 /// Of so many files there is no second batch.
 const AHEAD_FILES_MAX: usize = 128;
 
@@ -49,13 +54,14 @@ impl WindowSizes {
     pub(super) const GROWTH: u64 = 8;
     pub(super) const ROWS_MIN: u64 = 16;
 
-    /// The sizes for so many files, of which `limit` rows are wanted in all.
-    pub(super) fn new(files: usize, limit: Option<u64>, context: &Context) -> Self {
+    /// The sizes for so many files, of which `limit` rows are wanted in all, on so many threads.
+    pub(super) fn new(files: usize, limit: Option<u64>, threads: usize, context: &Context) -> Self {
         let files = files.max(1);
         let reads_ahead = files <= AHEAD_FILES_MAX;
         let rows_max = 1 << 18;
         let batch_bytes = context.budget().read_window(files, 1 + usize::from(reads_ahead));
         let given_bytes = context.budget().bytes(MemoryStage::ReadBatch);
+        let spilled = limit.is_none().then(|| context.budget().spilled_window(threads));
         // Some files give more of the first rows than others.
         let first = limit.map_or(4096, |limit| 4 * limit.div_ceil(files as u64));
         let first_rows = first.clamp(64, rows_max);
@@ -72,6 +78,7 @@ impl WindowSizes {
                 Some(_) => 0,
                 None => context.budget().read_pages(files, HELD_WINDOW_PART),
             },
+            spilled_bytes: spilled.filter(|bytes| bytes / SPILLED_WINDOWS_MIN > batch_bytes),
             reads_ahead,
         }
     }
@@ -92,6 +99,11 @@ impl WindowSizes {
     pub(super) fn first_tested(&self, row_bytes: u64) -> u64 {
         let fits = self.tested_bytes as u64 / row_bytes.max(1);
         self.first_tested_rows.min(fits).max(Self::ROWS_MIN)
+    }
+
+    /// Rows of so many bytes that have `bytes` bytes, about.
+    pub(super) fn rows_of(&self, bytes: usize, row_bytes: u64) -> u64 {
+        (bytes as u64 / row_bytes.max(1)).clamp(Self::ROWS_MIN, self.rows_max)
     }
 
     /// Rows like those of `batch` that have `bytes` bytes, about.

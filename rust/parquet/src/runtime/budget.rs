@@ -88,6 +88,8 @@ pub(crate) enum MemoryStage {
     WrittenRows,
     /// Rows of the files of a sorted read: those that are merged, or those that wait.
     ReadWindows,
+    /// Rows of a file of a sorted read that are decoded at a time to be spilled.
+    ReadSpill,
     /// Rows of a sorted read that wait for others of their batch.
     ReadBatch,
     /// Decoded footers of the files of a sorted read.
@@ -113,11 +115,10 @@ impl MemoryStage {
             Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
             Self::JoinCache => (7, 16),
             Self::FileReaders | Self::JoinState | Self::SortedLeaves => (3, 8),
-            Self::ExpandedPage
-            | Self::LayerBatches
-            | Self::LayerReads
-            | Self::ReadWindows
-            | Self::DeletedKeys => (1, 4),
+            Self::ExpandedPage | Self::LayerBatches | Self::LayerReads | Self::DeletedKeys => {
+                (1, 4)
+            }
+            Self::ReadWindows => (7, 32),
             Self::PreparedDictionaries
             | Self::RowHashes
             | Self::ScanBatch
@@ -128,7 +129,9 @@ impl MemoryStage {
             | Self::JoinMerge => (1, 8),
             Self::WrittenRows => (1, 3),
             Self::SortKeys => (1, 10),
-            Self::KeyBatches | Self::DictionaryUnions | Self::ReadIndexes => (1, 16),
+            Self::KeyBatches | Self::DictionaryUnions | Self::ReadIndexes | Self::ReadSpill => {
+                (1, 16)
+            }
             Self::OverlayChunks => (1, 20),
             Self::SentParts | Self::StoreWindows => (1, 24),
             Self::SortedRanges => (1, 80),
@@ -376,6 +379,12 @@ impl Budget {
         // rows alternate all are full at once, with the offsets and room that arrays have besides.
         let share = 3 * self.bytes(MemoryStage::ReadWindows) / 2 / files.max(1) / windows.max(1);
         share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
+    }
+
+    /// Bytes of the rows of a file that each of `threads` threads decodes at a time to spill them.
+    #[must_use]
+    pub(crate) fn spilled_window(self, threads: usize) -> usize {
+        (self.bytes(MemoryStage::ReadSpill) / threads.max(1)).min(WINDOW_BYTES.1)
     }
 
     /// Bytes of the pages that one of `files` files has open between two windows, which are so many

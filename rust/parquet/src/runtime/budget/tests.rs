@@ -126,6 +126,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
             (Stage::PageLocations, 1),
             // The rows that are merged, and those that wait.
             (Stage::ReadWindows, 2),
+            (Stage::ReadSpill, 1),
             (Stage::ReadBatch, 1),
             (Stage::ReadFooters, 1),
             (Stage::ReadIndexes, 1),
