@@ -22,21 +22,20 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_schema::Schema;
-use arrow_select::concat::concat_batches;
+use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
 use plait_core::predicate::Filter;
 use plait_core::{Error, Result};
 
+use super::decode::in_group;
 use super::file::{ReadClass, ReadFile};
-use super::open_group::{OpenPages, too_few};
+use super::open_group::OpenPages;
 use super::ranges::{count, selected, split};
 use super::shared::{Conditions, ReadShared};
 use super::sizes::{WindowSizes, row_bytes};
 use super::spilled::SpilledRows;
-use crate::arrow_file::{Batches, FileSchema, Located, Request};
+use crate::arrow_file::FileSchema;
 use crate::source::Source;
 
 /// A file on its way.
@@ -146,7 +145,7 @@ impl WindowCursor {
             return Ok(());
         }
         let group = self.file.known.row_group_of(next.start);
-        let located = self.located(source, &class.schema);
+        let located = self.file.located(&self.shared, source, &class.schema);
         let may_hold = adapted.tested.is_none() && !self.shared.reverse && sizes.held_bytes > 0;
         if (may_hold && located.held_bytes(group, &adapted.leaves)? <= sizes.held_bytes)
             || located.decodings(group, &adapted.leaves, window)? < SPILLED_DECODINGS_MIN
@@ -261,7 +260,7 @@ impl WindowCursor {
             shared.counts.add_candidates(count(rows));
             let batch = match self.read_on(source, own, group, rows, &adapted.leaves)? {
                 Some(batch) => batch,
-                None => self.read_leaves(source, own, group, rows, &adapted.leaves)?,
+                None => self.file.decode(&shared, source, own, group, rows, &adapted.leaves)?,
             };
             let batch = adapted.adapter.apply_at(&batch, first)?;
             self.grow(Some(&batch));
@@ -269,7 +268,7 @@ impl WindowCursor {
         };
         let coded = tested.coded.as_ref().filter(|coded| coded.are_in(source, group));
         let schema = coded.map_or(own, |coded| &coded.schema);
-        let mut batch = self.read_leaves(source, schema, group, rows, &tested.leaves)?;
+        let mut batch = self.file.decode(&shared, source, schema, group, rows, &tested.leaves)?;
         let mut mask = match coded {
             Some(coded) => mask(filter, &coded.columns(&batch), batch.num_rows())?,
             None => {
@@ -303,9 +302,10 @@ impl WindowCursor {
             // Short ranges cost more than the rows between them.
             let few = kept.len() as u64 * RANGE_ROWS < candidates;
             if few {
-                self.read_leaves(source, own, group, &kept, &adapted.leaves)?
+                self.file.decode(&shared, source, own, group, &kept, &adapted.leaves)?
             } else {
-                let batch = self.read_leaves(source, own, group, &rows, &adapted.leaves)?;
+                let batch =
+                    self.file.decode(&shared, source, own, group, &rows, &adapted.leaves)?;
                 filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?
             }
         };
@@ -344,32 +344,6 @@ impl WindowCursor {
         }
     }
 
-    /// Some rows of one row group, by a schema of the file.
-    fn read_leaves(
-        &self,
-        source: &Arc<Source>,
-        schema: &FileSchema,
-        group: usize,
-        rows: &[Range<u64>],
-        leaves: &[usize],
-    ) -> Result<RecordBatch> {
-        let wanted = usize::try_from(count(rows)).unwrap_or(usize::MAX);
-        if leaves.is_empty() {
-            let options = RecordBatchOptions::new().with_row_count(Some(wanted));
-            return RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options)
-                .map_err(Error::from_arrow);
-        }
-        if self.file.class.schema.has_int96() {
-            return self.read_checked(source, rows, leaves);
-        }
-        let batch = self.located(source, schema).read(
-            group,
-            &in_group(source, group, rows),
-            Some(leaves),
-        )?;
-        batch.filter(|batch| batch.num_rows() == wanted).ok_or_else(too_few)
-    }
-
     /// The rows of a window of pages that stay open; none where they do not.
     fn read_on(
         &mut self,
@@ -393,55 +367,12 @@ impl WindowCursor {
                 return Ok(None);
             }
             let all = in_group(source, group, &all);
-            let located = self.located(source, schema);
+            let located = self.file.located(&self.shared, source, schema);
             let window = count(rows);
             self.open = Some(OpenPages::open(&located, group, &all, leaves, window, bytes_max)?);
         }
         self.open.as_mut().map_or(Ok(None), |open| open.next(rows))
     }
-
-    fn located(&self, source: &Arc<Source>, schema: &FileSchema) -> Located {
-        Located {
-            source: Arc::clone(source),
-            schema: schema.clone(),
-            cache: Arc::clone(&self.shared.cache),
-            context: self.shared.context.clone(),
-        }
-    }
-
-    /// The same by the reader that checks each timestamp of 12 bytes.
-    fn read_checked(
-        &self,
-        source: &Source,
-        rows: &[Range<u64>],
-        leaves: &[usize],
-    ) -> Result<RecordBatch> {
-        let (sizes, mut parts, mut schema) = (&self.shared.sizes, Vec::new(), None);
-        for range in rows {
-            let request = Request {
-                leaves: leaves.to_vec(),
-                rows: range.clone(),
-                batch_rows: usize::try_from(range.end - range.start).unwrap_or(usize::MAX).max(1),
-                batch_bytes: sizes.batch_bytes,
-                window_bytes: sizes.read_bytes / leaves.len().max(1) as u64,
-            };
-            let (own, context) = (&self.file.class.schema, &self.shared.context);
-            let mut batches = Batches::open(source, own, request, context)?;
-            schema.get_or_insert_with(|| Arc::clone(batches.schema()));
-            while let Some(batch) = batches.next()? {
-                parts.push(batch);
-            }
-        }
-        let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
-        concat_batches(&schema, &parts).map_err(Error::from_arrow)
-    }
-}
-
-/// Rows of a file, counted in a row group.
-fn in_group(source: &Source, group: usize, rows: &[Range<u64>]) -> Vec<Range<usize>> {
-    let start = source.row_group_start(group);
-    let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
-    rows.iter().map(|range| to_usize(range.start)..to_usize(range.end)).collect()
 }
 
 /// Rows are spilled where their pages are decoded so often otherwise, and where so many windows follow.
