@@ -280,6 +280,7 @@ def reads(cut: list[str], dealt: list[str], whole: list[str]) -> dict[str, dict]
         "S992, one series": {**common, "where": series},
         "D992, first 100": {**common, "files": dealt, "columns": four, "limit": 100},
         "D992, one series": {**common, "files": dealt, "where": series},
+        "D992, all columns": {**common, "files": dealt},
         "W1, 4 columns": {**common, "files": whole, "columns": four},
         "W1, all columns": {**common, "files": whole},
     }

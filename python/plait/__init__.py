@@ -15,7 +15,8 @@ from plait._overlay import Layer, OverlayReport, overlay, overlay_files
 from plait._plan import Plan, PlanSource, Task
 from plait._planning import execute_task, plan
 from plait._prune import prune
-from plait._read import ReadPlan, ReadStats, SortedRead, read
+from plait._read import SortedRead, read
+from plait._read_report import ReadPlan, ReadStats
 from plait._run_writer import RunWriter
 from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams

@@ -27,7 +27,6 @@ from plait import Plan, plan
 from plait._checks import OnDuplicate, _aggregates, _version_by
 from plait._now import at_moment, moment
 from plait._read import (
-    FilesLeft,
     SortedRead,
     files_left,
     has_deleted_rows,
@@ -37,6 +36,7 @@ from plait._read import (
     table_columns,
     tasks_left,
 )
+from plait._read_report import FilesLeft
 from plait._rules import OF_COLUMNS
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
