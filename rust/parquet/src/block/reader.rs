@@ -374,7 +374,8 @@ impl PagedChunk {
         let Some(group) = &mut self.group else {
             return Err(Error::new(Kind::Internal, "a page is decoded before it was taken"));
         };
-        take_dictionary(stored, &mut group.pages, &mut group.dictionary, self.shape.layout)?;
+        let has_ids = stored.header.data_encoding().is_some_and(is_ids);
+        take_dictionary(has_ids, &mut group.pages, &mut group.dictionary, self.shape.layout)?;
         let page = group.pages.unpack_stored(stored)?;
         let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
         let place = |e: Error| e.with_offset(stored.place.offset);
@@ -414,18 +415,17 @@ pub(crate) fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<Chun
     read_dictionary(pages, layout)
 }
 
-/// Reads the dictionary if `stored` refers to it and it was not read yet; lets go of it once if it
-/// does not: after a dictionary that was given up come plain pages.
+/// Reads the dictionary if the next page `refers` to it and it was not read yet; lets go of it once if
+/// the page does not: after a dictionary that was given up come plain pages.
 ///
 /// # Errors
 /// Whatever is wrong with the page.
 pub(crate) fn take_dictionary(
-    stored: &Stored,
+    refers: bool,
     pages: &mut Pages,
     dictionary: &mut ChunkDictionary,
     layout: Layout,
 ) -> Result<()> {
-    let refers = stored.header.data_encoding().is_some_and(is_ids);
     if refers && dictionary.values.is_none() {
         *dictionary = read_dictionary(pages, layout)?;
     } else if !refers && dictionary.page.is_some() && pages.give_back_dictionary() {

@@ -32,10 +32,10 @@ use plait_core::{Error, Kind, Result};
 use self::page::{Cells, Takes};
 use self::paged::{PageAccess, Paged};
 use self::typed::TypedColumn;
-use crate::block::kept::KeptDictionaries;
+use crate::block::kept::LookUpCache;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::ranks::RankBook;
-use crate::runtime::{Charge, Context};
+use crate::runtime::{Budget, Charge, Context, MemoryStage};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
@@ -48,18 +48,25 @@ pub(crate) struct KeyLeaves {
     pub leaves: Vec<OutputLeaf>,
     /// What keys are made of instead, inside of a merge.
     pub ranks: Option<Arc<RankBook>>,
-    /// Dictionaries that stay between look-ups of single keys, if any do.
-    pub kept: Option<Arc<KeptDictionaries>>,
+    /// What stays between look-ups of single keys, if anything does.
+    pub kept: Option<Arc<LookUpCache>>,
 }
 
 impl KeyLeaves {
-    /// Keeps dictionaries between look-ups, at most `bytes_max` bytes of them or one.
-    pub(crate) fn keep_dictionaries(&mut self, bytes_max: usize) {
-        self.kept = Some(Arc::new(KeptDictionaries::new(bytes_max)));
+    /// Keeps what a plan may keep between look-ups.
+    pub(crate) fn keep_planned(&mut self, budget: Budget) {
+        let bytes = |stage| budget.bytes(stage);
+        let dictionaries = bytes(MemoryStage::PlannedDictionaries);
+        self.keep_between_look_ups(dictionaries, bytes(MemoryStage::PlannedPages));
+    }
+
+    /// Keeps at most so many bytes of dictionaries, or one, and of pages between look-ups.
+    pub(crate) fn keep_between_look_ups(&mut self, dictionary_bytes: usize, page_bytes: usize) {
+        self.kept = Some(Arc::new(LookUpCache::new(dictionary_bytes, page_bytes)));
     }
 
     /// Lets go of them.
-    pub(crate) fn forget_dictionaries(&mut self) {
+    pub(crate) fn forget_look_ups(&mut self) {
         self.kept = None;
     }
 

@@ -239,9 +239,14 @@ fn check_level(level: u32, max: u32) -> Result<()> {
 impl Vals {
     fn skip(&mut self, count: usize, layout: Layout) -> Result<()> {
         match self {
-            Self::Plain(bytes, at) => {
-                (0..count).try_for_each(|_| next_plain(bytes, at, layout).map(drop))
-            }
+            Self::Plain(bytes, at) => match layout {
+                Layout::Fixed(width) => {
+                    let end = width.checked_mul(count).and_then(|len| at.checked_add(len));
+                    *at = end.filter(|end| *end <= bytes.len()).ok_or_else(too_few)?;
+                    Ok(())
+                }
+                _ => (0..count).try_for_each(|_| next_plain(bytes, at, layout).map(drop)),
+            },
             Self::Ids(reader) => reader.skip(count),
         }
     }

@@ -17,8 +17,8 @@ use plait_core::{Error, Kind, Result};
 
 use super::page::{Cells, Look, OpenPage, Takes};
 use crate::block::Layout;
-use crate::block::decode::{ChunkDictionary, PageShape, needs_dictionary_page};
-use crate::block::kept::KeptDictionaries;
+use crate::block::decode::{ChunkDictionary, PageShape, is_ids, needs_dictionary_page};
+use crate::block::kept::LookUpCache;
 use crate::block::reader::{first_dictionary, take_dictionary};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::{Pages, guard};
@@ -34,7 +34,7 @@ pub(super) struct Paged {
     takes: Takes,
     row: u64,
     cache: Arc<LocationCache>,
-    kept: Option<Arc<KeptDictionaries>>,
+    kept: Option<Arc<LookUpCache>>,
     context: Context,
     group: Option<KeyGroup>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Paged {
 #[derive(Clone, Copy)]
 pub(super) struct PageAccess<'a> {
     pub(super) cache: &'a Arc<LocationCache>,
-    pub(super) kept: Option<&'a Arc<KeptDictionaries>>,
+    pub(super) kept: Option<&'a Arc<LookUpCache>>,
     pub(super) context: &'a Context,
 }
 
@@ -161,11 +161,12 @@ impl Paged {
         let Some(group) = &mut self.group else { return Err(ends_early()) };
         while group.page.as_ref().is_none_or(|page| page.rows == 0) {
             group.page = None; // free before the next is unpacked
-            group.page = Some(group.open_page(shape, takes)?);
+            let kept = self.kept.as_deref().map(|kept| (kept, &*self.source));
+            group.page = Some(group.open_page(shape, takes, self.leaf, kept)?);
             if let (Some(kept), false) = (&self.kept, group.is_kept)
                 && group.dictionary.values.is_some()
             {
-                kept.keep(&self.source, (group.index, self.leaf), &group.dictionary);
+                kept.keep_dictionary(&self.source, (group.index, self.leaf), &group.dictionary);
                 group.is_kept = true;
             }
         }
@@ -191,7 +192,8 @@ impl Paged {
         let (mut pages, skip) =
             Pages::open(&self.source, index, self.leaf, in_group, &self.context, locations)?;
         let mut ranks = None;
-        let known = self.kept.as_ref().and_then(|kept| kept.get(&self.source, (index, self.leaf)));
+        let kept = self.kept.as_ref();
+        let known = kept.and_then(|kept| kept.dictionary(&self.source, (index, self.leaf)));
         let dictionary = if let Takes::Ranks(book, column) = &self.takes {
             pages.leave_dictionary();
             ranks = book.table(*column, self.source.id, index);
@@ -222,19 +224,43 @@ fn ends_early() -> Error {
 
 impl KeyGroup {
     /// Opens the page that comes next, at the first row that is wanted.
-    fn open_page(&mut self, shape: &PageShape, takes: &Takes) -> Result<OpenPage> {
+    fn open_page(
+        &mut self,
+        shape: &PageShape,
+        takes: &Takes,
+        leaf: usize,
+        kept: Option<(&LookUpCache, &Source)>,
+    ) -> Result<OpenPage> {
         loop {
-            let Some(stored) = self.pages.next_stored()? else { return Err(ends_early()) };
-            let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
+            let Some(next) = self.pages.peek() else { return Err(ends_early()) };
+            let rows = usize::try_from(next.rows).unwrap_or(usize::MAX);
             if self.skip >= rows {
                 self.skip -= rows;
+                self.pages.pass(rows);
                 continue;
             }
-            if !matches!(takes, Takes::Ranks(..)) {
-                take_dictionary(&stored, &mut self.pages, &mut self.dictionary, shape.layout)?;
-            }
-            let page = self.pages.unpack_stored(&stored)?;
-            let place = |e: Error| e.with_offset(stored.place.offset);
+            let (is_ranked, chunk) = (matches!(takes, Takes::Ranks(..)), (self.index, leaf));
+            let known = kept.and_then(|(kept, source)| kept.page(source, chunk, next.offset));
+            let (pages, dictionary) = (&mut self.pages, &mut self.dictionary);
+            let page = if let Some(page) = known {
+                pages.pass(rows);
+                if !is_ranked {
+                    take_dictionary(is_ids(page.encoding()), pages, dictionary, shape.layout)?;
+                }
+                page
+            } else {
+                let Some(stored) = pages.next_stored()? else { return Err(ends_early()) };
+                if !is_ranked {
+                    let has_ids = stored.header.data_encoding().is_some_and(is_ids);
+                    take_dictionary(has_ids, pages, dictionary, shape.layout)?;
+                }
+                let page = pages.unpack_stored(&stored)?;
+                if let Some((kept, source)) = kept {
+                    kept.keep_page(source, chunk, next.offset, &page);
+                }
+                page
+            };
+            let place = |e: Error| e.with_offset(next.offset);
             if needs_dictionary_page(&page, shape)? && self.dictionary.page.is_none() {
                 self.dictionary.page = self.pages.take_dictionary()?;
             }

@@ -12,7 +12,7 @@ use plait_core::{Kind, Result};
 use super::typed::TypedColumn;
 use super::{KeyColumn, KeyLeaves, KeyReader};
 use crate::files::output_leaves;
-use crate::leaf::LocationCache;
+use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::testing::{Memory, Numbers, file, quiet_guards, testing_files};
 use crate::runtime::Context;
 use crate::schema::{key_type, reconcile};
@@ -29,7 +29,11 @@ const SCHEMA: &str = "message m {
 
 /// One source, and all of its leaves that can be key columns.
 fn open(bytes: Vec<u8>) -> Result<(Arc<Source>, KeyLeaves)> {
-    let source = Arc::new(Source::open(SourceId(0), Memory::new("m.parquet", bytes))?);
+    open_memory(Memory::new("m.parquet", bytes))
+}
+
+fn open_memory(memory: Arc<Memory>) -> Result<(Arc<Source>, KeyLeaves)> {
+    let source = Arc::new(Source::open(SourceId(0), memory)?);
     let footers = [(source.path(), source.meta.file_metadata())];
     let reconciled = reconcile(&footers, &Unite::default())?;
     let (mut columns, mut leaves) = (Vec::new(), Vec::new());
@@ -131,6 +135,45 @@ fn passing_over_rows_leads_to_the_keys_that_reading_them_leads_to() {
     let ends = super::keys_at(&source, &keys, 3..240, &cache, &context).unwrap();
     let one = |row| super::key_at(&source, &keys, row, &cache, &context).unwrap();
     assert_eq!(ends, (one(3), one(239)));
+}
+
+#[test]
+fn look_ups_give_the_same_keys_whatever_is_kept_and_read_nothing_twice() {
+    for dictionary_bytes in [1 << 20, 40] {
+        let bytes = file(SCHEMA, &[150, 1, 90], |p| {
+            p.set_dictionary_page_size_limit(dictionary_bytes)
+                .set_data_page_row_count_limit(32)
+                .set_write_batch_size(16)
+        });
+        let memory = Memory::new("m.parquet", bytes);
+        let (source, mut keys) = open_memory(Arc::clone(&memory)).unwrap();
+        // Decimals and legacy timestamps are not read page by page.
+        let is_paged =
+            |leaf: &OutputLeaf| !matches!(leaf.descr.path().string().as_str(), "money" | "old");
+        let paged: Vec<bool> = keys.leaves.iter().map(is_paged).collect();
+        let mut is_kept = paged.iter();
+        keys.leaves.retain(|_| *is_kept.next().unwrap());
+        let columns = keys.shape.columns().iter().zip(&paged).filter(|(_, paged)| **paged);
+        keys.shape = KeyShape::try_new(columns.map(|(c, _)| c.clone()).collect()).unwrap();
+        let context = Context::new(64 << 20);
+        let cache = Arc::new(LocationCache::new(&context, 1 << 20));
+        let key = |keys: &KeyLeaves, row| super::key_at(&source, keys, row, &cache, &context);
+        let all = || (0..241).chain([200, 3, 150, 149, 31]);
+        let expected: Vec<_> = all().map(|row| key(&keys, row).unwrap()).collect();
+        let at_rest = context.account().held_bytes();
+        for (of_dictionaries, of_pages) in [(1 << 20, 1 << 20), (1 << 20, 300), (0, 0)] {
+            keys.keep_between_look_ups(of_dictionaries, of_pages);
+            let found: Vec<_> = all().map(|row| key(&keys, row).unwrap()).collect();
+            assert_eq!(found, expected, "{of_dictionaries} {of_pages}");
+            let before = memory.reads.lock().unwrap().len();
+            let again: Vec<_> = all().map(|row| key(&keys, row).unwrap()).collect();
+            assert_eq!(again, expected, "{of_dictionaries} {of_pages}");
+            let has_read = memory.reads.lock().unwrap().len() > before;
+            assert_eq!(has_read, of_pages < 1 << 20, "{of_dictionaries} {of_pages}");
+            keys.forget_look_ups();
+        }
+        assert_eq!(context.account().held_bytes(), at_rest, "pages are let go of");
+    }
 }
 
 #[test]

@@ -239,12 +239,12 @@ fn prepare_parts<'a>(
         properties(options, &encodings, &leaves, sorting, metadata)?
     };
     let asks = Arc::new(asks(options, &leaves, &sources)?);
-    keys.keep_dictionaries(context.budget().bytes(MemoryStage::PreparedDictionaries));
+    keys.keep_between_look_ups(context.budget().bytes(MemoryStage::PreparedDictionaries), 0);
     let rows = find(&keys, &cache, &sources)?;
     let bounds = bounds(&sources, &rows, &keys, options.assume_sorted, |source, row| {
         known(source, row).map_or_else(|| key_at(source, &keys, row, &cache, context), Ok)
     })?;
-    keys.forget_dictionaries();
+    keys.forget_look_ups();
     let regions = sweep(&bounds);
     let is_merged = regions.iter().any(|region| region.depth_max > 1);
     let reads_all = !options.assume_sorted && options.verify_order == VerifyOrder::Full;

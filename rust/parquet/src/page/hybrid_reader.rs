@@ -239,7 +239,8 @@ impl HybridReader {
                     return Ok(Part::Same(*value, times));
                 }
                 RunLeft::Packed(left) if *left > 0 => {
-                    let values = HELD.min(*left);
+                    // A look-up of one value does not unpack those behind it.
+                    let values = HELD.min(max).next_multiple_of(GROUP).min(*left);
                     *left -= values;
                     self.held.clear();
                     self.at = 0;
@@ -252,13 +253,22 @@ impl HybridReader {
         }
     }
 
-    /// Passes over `count` values.
+    /// Passes over `count` values. Whole groups of packed values are not unpacked.
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when there are fewer.
     pub(crate) fn skip(&mut self, count: usize) -> Result<()> {
         let mut left = count;
         while left > 0 {
+            if let RunLeft::Packed(values) = &mut self.run
+                && self.at == self.held.len()
+            {
+                let groups = left.min(*values) / GROUP;
+                *values -= groups * GROUP;
+                left -= groups * GROUP;
+                let bytes = groups * self.width as usize;
+                let _passed = self.data.split_to(bytes.min(self.data.len()));
+            }
             left -= self.next(left)?.len();
         }
         Ok(())

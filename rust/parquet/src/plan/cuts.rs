@@ -18,10 +18,10 @@
 //! # Cost
 //! O(k log k) for k sources, and for each cut O(n log k) for the n sources that have rows near it or
 //! in the output before it. About a dozen key lookups a cut and source that overlaps it, then
-//! thousands of keys. A page each; dictionaries are unpacked once as long as they fit
-//! ([`KeyLeaves::keep_dictionaries`]).
+//! thousands of keys. Dictionaries and pages are unpacked once as long as they fit
+//! ([`LookUpCache`]).
 //!
-//! [`KeyLeaves::keep_dictionaries`]: crate::keys::KeyLeaves::keep_dictionaries
+//! [`LookUpCache`]: crate::block::kept::LookUpCache
 //!
 //! # Not here
 //! What is known without reading (`entries`); the row behind which to cut (`search`); rows of a

@@ -102,7 +102,7 @@ impl<'a> Draft<'a> {
         let leaves = output_leaves(of_sources);
         let mut keys = key_leaves(&order, of_sources, &leaves)?;
         // Nothing else needs memory yet.
-        keys.keep_dictionaries(context.budget().bytes(MemoryStage::PlannedDictionaries));
+        keys.keep_planned(context.budget());
         let drops_rows = drops::find(options, &order, of_sources, &leaves)?.is_some();
         let cache = location_cache(context);
         let reading = Reading { keys: &keys, cache: &cache, context };
@@ -165,7 +165,7 @@ impl<'a> Draft<'a> {
 
     /// Lets go of what was read of keys: it is read again if it is needed again.
     pub(super) fn forget_keys(&mut self) {
-        self.keys.keep_dictionaries(self.context.budget().bytes(MemoryStage::PlannedDictionaries));
+        self.keys.keep_planned(self.context.budget());
         self.cache = location_cache(self.context);
     }
 }

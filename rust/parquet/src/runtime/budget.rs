@@ -27,6 +27,8 @@ pub(crate) enum MemoryStage {
     FileReaders,
     /// Dictionaries of key columns, while a merge is planned.
     PlannedDictionaries,
+    /// Pages of key columns, while a merge is planned.
+    PlannedPages,
     /// Dictionaries of key columns, while a task is prepared.
     PreparedDictionaries,
     /// Numbers that replace key values.
@@ -112,14 +114,18 @@ impl MemoryStage {
     /// The share of the limit: so many parts, of so many.
     const fn share(self) -> (usize, usize) {
         match self {
-            Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
+            Self::SourcePages | Self::ScanDecoding => (1, 2),
             Self::JoinCache => (7, 16),
-            Self::FileReaders | Self::JoinState | Self::SortedLeaves => (3, 8),
+            Self::FileReaders
+            | Self::PlannedDictionaries
+            | Self::JoinState
+            | Self::SortedLeaves => (3, 8),
             Self::ExpandedPage | Self::LayerBatches | Self::LayerReads | Self::DeletedKeys => {
                 (1, 4)
             }
             Self::ReadWindows => (7, 32),
-            Self::PreparedDictionaries
+            Self::PlannedPages
+            | Self::PreparedDictionaries
             | Self::RowHashes
             | Self::ScanBatch
             | Self::ScanAhead

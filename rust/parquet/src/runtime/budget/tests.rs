@@ -11,6 +11,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::PlannedDictionaries, 1),
+            (Stage::PlannedPages, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
         ],
