@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-import subprocess
-import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+
+from .peak_memory import measured
 
 pytestmark = pytest.mark.local  # files that others write
 
@@ -274,18 +274,6 @@ read = plait.read(folder, sort_by="k", where="s = 'b'", memory_limit="64MB", rev
 rows = sum(batch.num_rows for batch in read)
 print(rows, peak_rss_bytes() - before)
 """
-
-
-def measured(script: str, root: Path, *given: object) -> list[int]:
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, given)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'python'}"},
-    )
-    return list(map(int, done.stdout.split()))
 
 
 @pytest.mark.long

@@ -18,6 +18,8 @@ import pytest
 
 import plait
 
+from .peak_memory import measured
+
 pytestmark = pytest.mark.local
 
 FILES = 40
@@ -260,3 +262,34 @@ def test_a_limit_spills_nothing(files: list[str]) -> None:
     read = plait.read(files, sort_by="k", memory_limit=LIMIT, limit=50_000)
     assert pa.table(read)["k"].to_pylist() == list(range(50_000))
     assert read.stats.bytes_spilled == 0
+
+
+READ = """
+import sys
+import plait
+from tests.python.peak_memory import peak_rss_bytes
+
+before = peak_rss_bytes()
+read = plait.read(sys.argv[1], sort_by="k", memory_limit="64MB", threads=2)
+found = sum(len(batch) for batch in read)
+print(found, read.stats.bytes_spilled, peak_rss_bytes() - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_file_with_wider_rows_than_its_footer_says_stays_within_the_limit(
+    tmp_path: Path, root: Path
+) -> None:
+    """Windows that are spilled begin small where nothing says how long the texts of a file are."""
+    for number in range(40):
+        keys = range(number, 320_000, 40)
+        table = pa.table({"k": keys, "v": [f"{k % 977} some text" for k in keys]})
+        pq.write_table(table, tmp_path / f"{number:02}.parquet")
+    # The longest texts lie between the least and the greatest, and are stored once.
+    text = "CASE n % 50 WHEN 0 THEN 'a' WHEN 1 THEN 'z' ELSE repeat('m', 20000 + n % 50) END"
+    wide = f"SELECT n * 10 AS k, {text} AS v FROM range(32000) AS t(n) ORDER BY k"
+    duckdb.sql(f"COPY ({wide}) TO '{tmp_path}/wide.parquet' (ROW_GROUP_SIZE 40000)")
+    found, spilled, grown = measured(READ, root, tmp_path)
+    assert found == 320_000 + 32_000
+    assert spilled > 0
+    assert grown < 64e6 + 100e6

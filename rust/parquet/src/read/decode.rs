@@ -9,9 +9,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::Schema;
 use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 use plait_core::{Error, Result};
 
 use super::file::ReadFile;
@@ -98,4 +99,10 @@ pub(super) fn in_group(source: &Source, group: usize, rows: &[Range<u64>]) -> Ve
     let start = source.row_group_start(group);
     let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
     rows.iter().map(|range| to_usize(range.start)..to_usize(range.end)).collect()
+}
+
+/// The rows of a batch from the last to the first.
+pub(super) fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
+    let rows: UInt64Array = (0..batch.num_rows() as u64).rev().collect();
+    take_record_batch(batch, &rows).map_err(Error::from_arrow)
 }

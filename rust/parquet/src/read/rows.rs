@@ -18,8 +18,7 @@ use plait_core::predicate::Filter;
 use plait_core::stream::MergeStream;
 use plait_core::{Error, Kind, Result};
 
-use super::shared::ReadShared;
-use super::window::mask;
+use super::shared::{ReadShared, mask};
 
 /// The same without its row, which is counted among the rows that were read.
 fn without_row(error: &Error) -> Error {

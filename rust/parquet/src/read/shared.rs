@@ -126,3 +126,13 @@ pub(super) fn bound_column(
     let places = places.into_iter().map(typed).collect();
     Some(BoundColumn { path: names, data_type, places })
 }
+
+/// For which rows of a batch a filter holds.
+pub(super) fn mask(
+    filter: &Filter,
+    columns: &[ArrayRef],
+    rows: usize,
+) -> Result<arrow_array::BooleanArray> {
+    let holds = filter.holds(columns, rows)?;
+    Ok(arrow_array::BooleanArray::new(holds, None))
+}

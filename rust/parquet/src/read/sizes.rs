@@ -128,7 +128,12 @@ pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> u64 {
             Type::FIXED_LEN_BYTE_ARRAY => {
                 u64::try_from(chunk.column_descr().type_length()).unwrap_or(0)
             }
-            // Texts in dictionaries are stored once: those at the ends say how long they are.
+            // Texts in dictionaries are stored once: those at the ends say how long they are, where
+            // nothing says it better.
+            Type::BYTE_ARRAY if chunk.unencoded_byte_array_data_bytes().is_some() => {
+                let bytes = chunk.unencoded_byte_array_data_bytes().unwrap_or(0);
+                return u64::try_from(bytes).unwrap_or(0).saturating_add(values.saturating_mul(4));
+            }
             Type::BYTE_ARRAY => {
                 let ends = chunk.statistics();
                 let end = |bytes: Option<&[u8]>| bytes.map_or(0, |bytes| bytes.len() as u64);
@@ -140,4 +145,16 @@ pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> u64 {
         stored.max(values.saturating_mul(width))
     });
     bytes.fold(0, u64::saturating_add).checked_div(source.rows()).unwrap_or(0)
+}
+
+/// Whether the footer tells how many bytes these leaves have as Arrow has them.
+pub(super) fn are_row_bytes_known(source: &Source, leaves: &[usize]) -> bool {
+    let groups = source.meta.row_groups().iter();
+    let mut chunks =
+        groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
+    chunks.all(|chunk| {
+        chunk.column_descr().physical_type() != Type::BYTE_ARRAY
+            || chunk.dictionary_page_offset().is_none()
+            || chunk.unencoded_byte_array_data_bytes().is_some()
+    })
 }

@@ -22,18 +22,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow_array::RecordBatch;
 use arrow_select::filter::filter_record_batch;
-use arrow_select::take::take_record_batch;
-use plait_core::predicate::Filter;
 use plait_core::{Error, Result};
 
-use super::decode::in_group;
+use super::decode::{in_group, reversed};
 use super::file::{ReadClass, ReadFile};
 use super::open_group::OpenPages;
 use super::ranges::{count, selected, split};
-use super::shared::{Conditions, ReadShared};
-use super::sizes::{WindowSizes, row_bytes};
+use super::shared::{Conditions, ReadShared, mask};
+use super::sizes::{WindowSizes, are_row_bytes_known, row_bytes};
 use super::spilled::SpilledRows;
 use crate::arrow_file::FileSchema;
 use crate::source::Source;
@@ -52,6 +50,8 @@ pub(super) struct WindowCursor {
     given_max: u64,
     /// The row group whose pages stay open.
     open: Option<OpenPages>,
+    /// The row group of the last window.
+    group: Option<usize>,
     /// Bytes of the rows of a window that is spilled, if windows are.
     spills: Option<usize>,
     spilled: SpilledRows,
@@ -69,6 +69,7 @@ impl WindowCursor {
             tested_max,
             given_max: 0,
             open: None,
+            group: None,
             spills: None,
             spilled,
         }
@@ -102,8 +103,12 @@ impl WindowCursor {
         if self.left.is_none() {
             self.begin(&source)?;
         }
-        while let Some((group, rows)) = self.window() {
+        loop {
             self.shared.context.check_cancelled()?;
+            if self.file.class.adapted.tested.is_none() && self.is_in_new_group() {
+                self.begin_spilling(&source)?;
+            }
+            let Some((group, rows)) = self.window() else { break };
             let Some(batch) = self.read(&source, group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
@@ -122,11 +127,22 @@ impl WindowCursor {
             None => self.given_max,
         };
         self.left = Some(self.file.left(&self.shared)?.rows);
-        if adapted.tested.is_none() {
-            self.begin_spilling(source)?;
-            self.step = self.given_max;
-        }
         Ok(())
+    }
+
+    /// The row group in which the next window lies; none behind the last.
+    fn next_group(&self) -> Option<usize> {
+        let left = self.left.as_ref()?;
+        let row = match self.shared.reverse {
+            true => left.last()?.end - 1,
+            false => left.first()?.start,
+        };
+        Some(self.file.known.row_group_of(row))
+    }
+
+    fn is_in_new_group(&mut self) -> bool {
+        let next = self.next_group();
+        std::mem::replace(&mut self.group, next) != next
     }
 
     /// Spills the windows that follow, where windows of the usual size would decode pages anew too often.
@@ -134,17 +150,19 @@ impl WindowCursor {
         let (sizes, class) = (&self.shared.sizes, &self.file.class);
         let adapted = &class.adapted;
         let is_possible = self.spills.is_none() && self.shared.spill.is_usable();
-        let (Some(bytes), Some(left)) = (sizes.spilled_bytes.filter(|_| is_possible), &self.left)
+        let (Some(bytes), Some(group)) =
+            (sizes.spilled_bytes.filter(|_| is_possible), self.next_group())
         else {
             return Ok(());
         };
-        let Some(next) = left.first() else { return Ok(()) };
-        let row_bytes = row_bytes(source, &adapted.leaves).max(self.shared.spill.row_bytes());
+        let measured = self.shared.spill.row_bytes();
+        let row_bytes = row_bytes(source, &adapted.leaves).max(measured);
         let window = sizes.rows_of(sizes.batch_bytes, row_bytes);
-        if count(left) < SPILLED_WINDOWS_MIN * window {
+        if self.left.iter().flatten().map(|range| range.end - range.start).sum::<u64>()
+            < SPILLED_WINDOWS_MIN * window
+        {
             return Ok(());
         }
-        let group = self.file.known.row_group_of(next.start);
         let located = self.file.located(&self.shared, source, &class.schema);
         let may_hold = adapted.tested.is_none() && !self.shared.reverse && sizes.held_bytes > 0;
         if (may_hold && located.held_bytes(group, &adapted.leaves)? <= sizes.held_bytes)
@@ -153,8 +171,12 @@ impl WindowCursor {
             return Ok(());
         }
         self.spills = Some(bytes);
-        if self.shared.spill.row_bytes() > 0 {
+        // Otherwise the first window is small, since rows may be wider than it seems.
+        if measured > 0 && are_row_bytes_known(source, &adapted.leaves) {
             self.given_max = sizes.rows_of(bytes, row_bytes);
+        }
+        if adapted.tested.is_none() {
+            self.step = self.given_max;
         }
         Ok(())
     }
@@ -381,19 +403,3 @@ const SPILLED_WINDOWS_MIN: u64 = 2;
 
 /// Where so many rows are left out for each range, ranges are read alone.
 const RANGE_ROWS: u64 = 32;
-
-/// For which rows of a batch a filter holds.
-pub(super) fn mask(
-    filter: &Filter,
-    columns: &[ArrayRef],
-    rows: usize,
-) -> Result<arrow_array::BooleanArray> {
-    let holds = filter.holds(columns, rows)?;
-    Ok(arrow_array::BooleanArray::new(holds, None))
-}
-
-/// The rows of a batch from the last to the first.
-fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
-    let rows: UInt64Array = (0..batch.num_rows() as u64).rev().collect();
-    take_record_batch(batch, &rows).map_err(Error::from_arrow)
-}
