@@ -222,12 +222,16 @@ def test_the_folder_is_empty_and_the_file_goes_with_the_read(
 ) -> None:
     """One file without a name, that does not grow with the rows of files."""
     before, folder = len(spilled_file()), tmp_path / "made" / "for it"
-    batches = iter(plait.read(files, sort_by="k", memory_limit=LIMIT, temp_dir=folder))
+    read = plait.read(files, sort_by="k", memory_limit=LIMIT, temp_dir=folder)
+    batches = iter(read)
     next(batches)
     assert folder.is_dir()
     assert list(folder.iterdir()) == []
     assert len(spilled_file()) == before + 1
     del batches
+    assert len(spilled_file()) == before
+    assert read.count() == len(pa.table(read))
+    assert read.stats.bytes_spilled > 0
     assert len(spilled_file()) == before
 
 

@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use parquet::column::page::Page;
 
 use super::decode::ChunkDictionary;
@@ -140,9 +141,18 @@ impl LookUpCache {
         let (bytes, most) = (page.buffer().len(), self.page_bytes_max);
         if bytes <= most {
             let key = (chunk_of(source, place), offset);
-            lock(&self.pages).keep(key, page.clone(), bytes, source, most);
+            lock(&self.pages).keep(key, alone(page), bytes, source, most);
         }
     }
+}
+
+/// The page in a buffer of its own: it may be part of one that is larger.
+fn alone(page: &Page) -> Page {
+    let mut page = page.clone();
+    if let Page::DataPage { buf, .. } | Page::DataPageV2 { buf, .. } = &mut page {
+        *buf = Bytes::copy_from_slice(buf);
+    }
+    page
 }
 
 fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {

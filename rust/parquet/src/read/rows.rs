@@ -85,6 +85,15 @@ impl SortedRows {
         Self { merge: None, schema, filter, left: 0, is_exact: true, shared: None }
     }
 
+    /// Lets go of all files.
+    fn end(&mut self) {
+        self.merge = None;
+        self.left = 0;
+        if let Some(shared) = &self.shared {
+            shared.spill.release();
+        }
+    }
+
     fn step(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
         while self.left > 0 {
             let Some(batch) = self.merge.as_mut().and_then(Iterator::next).transpose()? else {
@@ -141,10 +150,15 @@ impl Iterator for SortedRows {
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.step().map_err(|e| self.placed(e)).transpose();
         if self.left == 0 || !matches!(next, Some(Ok(_))) {
-            self.merge = None;
-            self.left = 0;
+            self.end();
         }
         next
+    }
+}
+
+impl Drop for SortedRows {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

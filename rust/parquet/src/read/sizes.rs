@@ -4,7 +4,7 @@
 //! The shares of the limit (`runtime::budget`).
 
 use arrow_array::RecordBatch;
-use parquet::basic::Type;
+use parquet::basic::{Encoding, Type};
 
 use crate::runtime::{Context, MemoryStage};
 use crate::source::Source;
@@ -154,7 +154,12 @@ pub(super) fn are_row_bytes_known(source: &Source, leaves: &[usize]) -> bool {
         groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
     chunks.all(|chunk| {
         chunk.column_descr().physical_type() != Type::BYTE_ARRAY
-            || chunk.dictionary_page_offset().is_none()
             || chunk.unencoded_byte_array_data_bytes().is_some()
+            || chunk.encodings().all(stores_all_bytes)
     })
+}
+
+/// Whether each value is stored as a whole, or it is an encoding of levels.
+fn stores_all_bytes(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::PLAIN | Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::RLE)
 }

@@ -21,7 +21,7 @@
 //! # Not here
 //! Which files spill (`window`), and how large a window is (`sizes`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -33,13 +33,19 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray}
 use arrow_buffer::{Buffer, MutableBuffer};
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::StreamWriter;
-use arrow_schema::{ArrowError, DataType, Fields, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 use plait_core::{Error, Kind, Result};
 
 use crate::output::{storage, unnamed_file};
 use crate::runtime::Context;
 use crate::store::{read_exact_at, write_all_at};
+
+/// Rows of a batch that tell how many bytes rows have, at least.
+const NOTED_ROWS_MIN: usize = 64;
+
+/// Types in types, at most: flatbuffers of Arrow IPC end at 64, with more than one for each type.
+const DEPTH_MAX: usize = 24;
 
 /// The temporary file of one read.
 pub(super) struct SpillSpace {
@@ -62,7 +68,7 @@ struct Space {
 
 /// A place in the file.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SpillPlace {
     start: u64,
     /// Bytes of the piece, and of the place.
     len: u64,
@@ -94,8 +100,11 @@ impl SpillSpace {
 
     /// Takes note of how many bytes rows have: files are much alike.
     pub(super) fn note_rows(&self, batch: &RecordBatch) {
-        let bytes = batch.get_array_memory_size().checked_div(batch.num_rows()).unwrap_or(0);
-        self.row_bytes.fetch_max(bytes as u64, Ordering::Relaxed);
+        // Few rows have buffers of a size that says nothing.
+        if batch.num_rows() >= NOTED_ROWS_MIN {
+            let bytes = batch.get_array_memory_size() / batch.num_rows();
+            self.row_bytes.fetch_max(bytes as u64, Ordering::Relaxed);
+        }
     }
 
     /// Bytes of a row of the files so far; 0 before the first.
@@ -103,8 +112,13 @@ impl SpillSpace {
         self.row_bytes.load(Ordering::Relaxed)
     }
 
+    /// Gives the disk space back, once no piece waits.
+    pub(super) fn release(&self) {
+        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = Space::default();
+    }
+
     /// The file, and a place for `len` bytes.
-    fn take(&self, len: u64) -> io::Result<(Arc<File>, Place)> {
+    fn take(&self, len: u64) -> io::Result<(Arc<File>, SpillPlace)> {
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &space.file {
             Some(file) => Arc::clone(file),
@@ -118,20 +132,20 @@ impl SpillSpace {
             if space.free.get(&room).is_some_and(Vec::is_empty) {
                 space.free.remove(&room);
             }
-            return Ok((file, Place { start, len, room }));
+            return Ok((file, SpillPlace { start, len, room }));
         }
         // Pieces of one file differ a little: the next one may be longer.
         let (start, room) = (space.end, len + len / 8);
         space.end += room;
-        Ok((file, Place { start, len, room }))
+        Ok((file, SpillPlace { start, len, room }))
     }
 
-    fn give_back(&self, place: Place) {
+    fn give_back(&self, place: SpillPlace) {
         let mut space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         space.free.entry(place.room).or_default().push(place.start);
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<Place> {
+    fn write(&self, bytes: &[u8]) -> io::Result<SpillPlace> {
         let (file, place) = self.take(bytes.len() as u64)?;
         self.context.faults().check("spill")?;
         write_all_at(&file, bytes, place.start)?;
@@ -140,7 +154,7 @@ impl SpillSpace {
     }
 
     /// The bytes of a piece; its place is free then.
-    fn read(&self, place: Place) -> Result<Buffer> {
+    fn read(&self, place: SpillPlace) -> Result<Buffer> {
         let failed = |e| storage("cannot read spilled rows", &self.dir, e);
         let space = self.space.lock().unwrap_or_else(PoisonError::into_inner);
         let file = space.file.as_ref().map(Arc::clone);
@@ -161,12 +175,12 @@ impl SpillSpace {
 /// The rows of one file that wait.
 pub(super) struct SpilledRows {
     space: Arc<SpillSpace>,
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<SpilledPiece>,
     schema: SchemaRef,
 }
 
-enum Piece {
-    OnDisk(Place),
+enum SpilledPiece {
+    OnDisk(SpillPlace),
     InMemory(RecordBatch),
 }
 
@@ -194,11 +208,11 @@ impl SpilledRows {
             let piece = batch.slice(at, rows.min(batch.num_rows() - at));
             let bytes = encoded(&trimmed(&piece).map_err(Error::from_arrow)?);
             match self.space.write(&bytes.map_err(Error::from_arrow)?) {
-                Ok(place) => self.pieces.push_back(Piece::OnDisk(place)),
+                Ok(place) => self.pieces.push_back(SpilledPiece::OnDisk(place)),
                 Err(e) => {
                     self.space.fail(&e);
                     let rest = batch.slice(at, batch.num_rows() - at);
-                    self.pieces.push_back(Piece::InMemory(rest));
+                    self.pieces.push_back(SpilledPiece::InMemory(rest));
                     break;
                 }
             }
@@ -214,11 +228,11 @@ impl SpilledRows {
     pub(super) fn next(&mut self) -> Result<Option<(RecordBatch, usize)>> {
         match self.pieces.pop_front() {
             None => Ok(None),
-            Some(Piece::InMemory(batch)) => {
+            Some(SpilledPiece::InMemory(batch)) => {
                 let bytes = batch.get_array_memory_size();
                 Ok(Some((batch, bytes)))
             }
-            Some(Piece::OnDisk(place)) => {
+            Some(SpilledPiece::OnDisk(place)) => {
                 let bytes = self.space.read(place)?;
                 let len = bytes.len();
                 let batch = decoded(bytes)?;
@@ -233,8 +247,14 @@ impl SpilledRows {
 
 /// A stream of Arrow IPC of its own, so that pieces are read back one by one.
 fn encoded(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
+    // Each piece has a schema: without metadata it is short, and the schema of the read is put back.
+    let bare = |field: &FieldRef| field.as_ref().clone().with_metadata(HashMap::new());
+    let fields: Fields = batch.schema_ref().fields().iter().map(bare).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let schema = Arc::new(Schema::new(fields));
+    let batch = RecordBatch::try_new_with_options(schema, batch.columns().to_vec(), &options)?;
     let mut writer = StreamWriter::try_new(Vec::new(), batch.schema_ref())?;
-    writer.write(batch)?;
+    writer.write(&batch)?;
     writer.into_inner()
 }
 
@@ -250,27 +270,30 @@ fn decoded(mut bytes: Buffer) -> Result<RecordBatch> {
 
 /// Whether rows of these columns can be spilled: what a slice refers to can be cut to the slice.
 pub(super) fn can_spill(fields: &Fields) -> bool {
-    !fields.is_empty() && fields.iter().all(|field| can_trim(field.data_type()))
+    !fields.is_empty() && fields.iter().all(|field| can_trim(field.data_type(), DEPTH_MAX))
 }
 
-fn can_trim(data_type: &DataType) -> bool {
+fn can_trim(data_type: &DataType, depth: usize) -> bool {
+    let Some(depth) = depth.checked_sub(1) else { return false };
     match data_type {
         DataType::Utf8View | DataType::BinaryView | DataType::Dictionary(..) => true,
-        DataType::Struct(fields) => fields.iter().all(|field| can_trim(field.data_type())),
-        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
-            is_copied(field.data_type())
-        }
-        DataType::Map(field, _) => is_copied(field.data_type()),
+        DataType::Struct(fields) => fields.iter().all(|f| can_trim(f.data_type(), depth)),
+        DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::FixedSizeList(field, _)
+        | DataType::Map(field, _) => is_copied(field.data_type(), depth),
         other => !other.is_nested(),
     }
 }
 
 /// Whether a slice is written without what it does not have, as it is.
-fn is_copied(data_type: &DataType) -> bool {
+fn is_copied(data_type: &DataType, depth: usize) -> bool {
     match data_type {
         DataType::Utf8View | DataType::BinaryView | DataType::Dictionary(..) => false,
-        DataType::Struct(fields) => fields.iter().all(|field| is_copied(field.data_type())),
-        other => can_trim(other),
+        DataType::Struct(fields) => {
+            depth > 0 && fields.iter().all(|f| is_copied(f.data_type(), depth - 1))
+        }
+        other => can_trim(other, depth),
     }
 }
 

@@ -84,7 +84,7 @@ impl WindowCursor {
             return self.spilled.next();
         }
         if self.spills.is_some() && !self.shared.spill.is_usable() {
-            self.end_spilling();
+            self.end_spilling()?;
         }
         let batch = self.step().map_err(|e| e.with_path(self.file.known.path()))?;
         let Some(batch) = batch else { return Ok(None) };
@@ -155,8 +155,7 @@ impl WindowCursor {
         else {
             return Ok(());
         };
-        let measured = self.shared.spill.row_bytes();
-        let row_bytes = row_bytes(source, &adapted.leaves).max(measured);
+        let row_bytes = self.row_bytes(source);
         let window = sizes.rows_of(sizes.batch_bytes, row_bytes);
         if self.left.iter().flatten().map(|range| range.end - range.start).sum::<u64>()
             < SPILLED_WINDOWS_MIN * window
@@ -172,7 +171,7 @@ impl WindowCursor {
         }
         self.spills = Some(bytes);
         // Otherwise the first window is small, since rows may be wider than it seems.
-        if measured > 0 && are_row_bytes_known(source, &adapted.leaves) {
+        if self.shared.spill.row_bytes() > 0 && are_row_bytes_known(source, &adapted.leaves) {
             self.given_max = sizes.rows_of(bytes, row_bytes);
         }
         if adapted.tested.is_none() {
@@ -181,13 +180,20 @@ impl WindowCursor {
         Ok(())
     }
 
+    /// Bytes of a row, by the footer and by what was decoded of any file.
+    fn row_bytes(&self, source: &Source) -> u64 {
+        row_bytes(source, &self.file.class.adapted.leaves).max(self.shared.spill.row_bytes())
+    }
+
     /// Reads in windows of the usual size again.
-    fn end_spilling(&mut self) {
-        let (sizes, row_bytes) = (&self.shared.sizes, self.shared.spill.row_bytes());
+    fn end_spilling(&mut self) -> Result<()> {
+        let row_bytes = self.row_bytes(&*self.file.known.source()?);
+        let sizes = &self.shared.sizes;
         self.spills = None;
         self.given_max = self.given_max.min(sizes.rows_of(sizes.batch_bytes, row_bytes));
         self.tested_max = self.tested_max.min(sizes.rows_of(sizes.tested_bytes, row_bytes));
         self.step = self.step.min(self.given_max);
+        Ok(())
     }
 
     /// Takes the rows of the next window, which lie in one row group.
@@ -298,8 +304,11 @@ impl WindowCursor {
                 mask(filter, batch.columns(), batch.num_rows())?
             }
         };
-        let bytes = shared.sizes.tested_bytes.max(self.spills.unwrap_or(0));
-        self.tested_max = shared.sizes.rows_that_fit(bytes, &batch);
+        self.tested_max = match self.spills {
+            // All columns of candidates are decoded where many of them hold.
+            Some(bytes) => shared.sizes.rows_of(bytes, self.row_bytes(source)),
+            None => shared.sizes.rows_that_fit(shared.sizes.tested_bytes, &batch),
+        };
         let (rows, rest) = self.cut(rows, &mask);
         let candidates = count(&rows);
         let is_cut = !rest.is_empty();

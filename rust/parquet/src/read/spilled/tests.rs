@@ -48,7 +48,7 @@ fn pieces_come_back_in_their_order() {
         spilled.push(&batch, size).unwrap();
         let mut at = 0;
         while let Some((piece, bytes)) = spilled.next().unwrap() {
-            assert_eq!(piece, batch.slice(at, piece.num_rows()));
+            assert_eq!(piece, batch.slice(at, piece.num_rows()), "also its schema");
             assert!(bytes > 0 && piece.num_rows() <= size);
             at += piece.num_rows();
         }
@@ -97,4 +97,25 @@ fn lists_of_views_and_dictionaries_are_not_spilled() {
         assert_eq!(can_spill(&fields), can, "{data_type}");
     }
     assert!(!can_spill(&Fields::empty()));
+}
+
+#[test]
+fn types_nested_deeper_than_arrow_ipc_reads_are_not_spilled() {
+    let mut data_type = DataType::Int32;
+    for depth in 0..200 {
+        let fields = Fields::from(vec![Field::new("c", data_type.clone(), true)]);
+        if depth < 20 {
+            assert!(can_spill(&fields), "{depth}");
+            let schema = Arc::new(Schema::new(fields));
+            let batch = RecordBatch::new_empty(schema);
+            assert!(decoded(encoded(&batch).unwrap().into()).is_ok(), "{depth}");
+        } else if depth > 30 {
+            assert!(!can_spill(&fields), "{depth}");
+        }
+        let inner = Arc::new(Field::new("f", data_type, true));
+        data_type = match depth % 2 {
+            0 => DataType::List(inner),
+            _ => DataType::Struct(Fields::from(vec![inner])),
+        };
+    }
 }
