@@ -11,24 +11,37 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
 use plait_parquet::{Context, ReadOptions, ReadStats, SortedRead, Stores};
-use support::{Folder, write};
+use support::Folder;
 
 const FILES: i64 = 40;
 const ROWS: i64 = 400;
 
-/// Files of many pages, whose keys alternate.
+/// Files of one page a column, whose keys alternate.
 fn files(folder: &Folder) -> Vec<String> {
     let file = |number: i64| {
         let name = format!("{number:02}.parquet");
         let keys: Vec<i64> = (0..ROWS).map(|row| row * FILES + number).collect();
-        write(&folder.path(&name), &keys, 1000, 400);
+        let texts: StringArray = keys.iter().map(|key| Some(format!("{key:01000}"))).collect();
+        let columns: [(&str, ArrayRef); 2] =
+            [("k", Arc::new(Int64Array::from(keys))), ("s", Arc::new(texts))];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
+        let path = folder.path(&name);
+        let file = OpenOptions::new().write(true).create_new(true).open(path).unwrap();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
         folder.text(&name)
     };
     (0..FILES).map(file).collect()
