@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,13 @@ def pytest_collection_modifyitems(items):
         for i, item in enumerate(of):
             if i not in few:
                 item.add_marker(pytest.mark.long)
+
+
+def pytest_runtest_setup(item):
+    """Skips long tests that would begin after `PLAIT_TEST_UNTIL`, in seconds since 1970."""
+    until = float(os.environ.get("PLAIT_TEST_UNTIL", "inf"))
+    if time.time() > until and item.get_closest_marker("long"):
+        pytest.skip("the time for long tests is over")
 
 
 @pytest.fixture(scope="session")

@@ -553,10 +553,8 @@ def test_a_delta_table_with_unsorted_files_is_compacted(spark, tmp_path):
 # -- executors that die ----------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def on_a_cluster(root) -> dict[str, dict]:
     """What `spark_cluster.py` saw, by case."""
-    root = tmp_path_factory.mktemp("cluster")
     write(root / "sources", 200, 2_000)
     cases = json.dumps({"seed": 20, "kills": KILLS})
     done = subprocess.run(
@@ -583,8 +581,12 @@ def is_right(case) -> bool:
     )
 
 
+# One test, since each process of pytest would start a cluster of its own.
 @pytest.mark.long
-def test_two_hundred_files_become_disjoint_ones_without_a_shuffle(cluster):
+def test_rows_count_once_on_a_cluster_whatever_happens_to_its_executors(tmp_path):
+    cluster = on_a_cluster(tmp_path)
+
+    # Two hundred files become disjoint ones without a shuffle.
     plain = cluster["plain"]
     assert is_right(plain) and plain["groups"] == 1 and plain["groups of the next run"] == 0
     assert plain["stages"] > 0
@@ -592,29 +594,22 @@ def test_two_hundred_files_become_disjoint_ones_without_a_shuffle(cluster):
     assert plain["diskBytesSpilled"] == plain["memoryBytesSpilled"] == 0
     assert 0 < plain["worker bytes"] < plain["limit"] + 200_000_000
 
-
-@pytest.mark.long
-def test_rows_count_once_when_workers_and_executors_are_killed(cluster):
+    # Workers and executors are killed: Spark tries again, and the job goes on.
     killed = [case for name, case in cluster.items() if name.startswith(("worker ", "executor "))]
     assert len(killed) == KILLS
     assert all(is_right(case) for case in killed), [c for c in killed if not is_right(c)]
-    # Spark tried again, and the job went on.
     failed = [case for case in killed if "error" in case or "spark error" in case]
     assert failed == [], failed
     assert sum(case["killed"] != "too late" for case in killed) >= KILLS // 3, killed
 
-
-def test_two_jobs_on_a_cluster_count_rows_once(cluster):
+    # Two jobs run at once.
     assert is_right(cluster["concurrently"]), cluster["concurrently"]
 
-
-def test_an_executor_whose_storage_is_full_is_passed_over(cluster):
+    # An executor whose storage is full is passed over.
     full = cluster["full"]
     assert full["limited"] and is_right(full) and full.get("groups") == 1, full
 
-
-@pytest.mark.long
-def test_storage_that_is_full_everywhere_is_named_and_nothing_counts(cluster):
+    # Storage that is full everywhere is named, and nothing counts.
     full = cluster["all full"]
     assert full["error"].startswith("StorageError: cannot write an output: file `"), full
     assert "hint: nothing was published" in full["error"]
