@@ -38,6 +38,7 @@ use crate::select::{Form, Rows, Selection};
 use pieces::each_piece;
 pub(crate) use pieces::{PIECE_ROWS, high_bits};
 use plait_base::Run;
+use vectored::prefetch;
 
 /// Runs a block with array and row of every row, which are in two slices; two selectors a load,
 /// because loads are what a row costs.

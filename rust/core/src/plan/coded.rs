@@ -125,17 +125,31 @@ fn code(key: &[u8], at: usize, is_same_len: bool) -> u64 {
     let rest = key.get(at..).unwrap_or_default();
     let value = match rest.first_chunk::<VALUE_BYTES>() {
         Some(bytes) => u32::from_be_bytes(*bytes),
-        None => {
-            let mut padded = [0; VALUE_BYTES];
-            padded[..rest.len()].copy_from_slice(rest);
-            u32::from_be_bytes(padded)
-        }
+        None => padded(key, rest),
     };
     match u32::try_from(at) {
         Ok(offset) if offset < OFFSET_MAX => u64::from(u32::MAX - offset) << 32 | u64::from(value),
         // One code for all: the keys decide, from there on.
         _ => u64::from(u32::MAX - OFFSET_MAX) << 32,
     }
+}
+
+/// Fewer bytes than a code has, the last of `key`, with zeros behind them.
+#[inline]
+fn padded(key: &[u8], rest: &[u8]) -> u32 {
+    // A shift, since a copy of a length that is not known is a call.
+    if let Some(last) = key.last_chunk::<VALUE_BYTES>() {
+        let last = u32::from_be_bytes(*last);
+        return match rest.len() {
+            0 => 0,
+            1 => last << 24,
+            2 => last << 16,
+            _ => last << 8,
+        };
+    }
+    let mut padded = [0; VALUE_BYTES];
+    padded[..rest.len()].copy_from_slice(rest);
+    u32::from_be_bytes(padded)
 }
 
 /// A code and its source.
@@ -221,5 +235,26 @@ impl TreeNode for Coded {
             second.code = code(key, second.offset() + same - VALUE_BYTES, false);
         }
         (first, second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_ends_with_the_bytes_at_its_offset_and_zeros() {
+        let key: Vec<u8> = (1..=9).collect();
+        for len in 0..=key.len() {
+            for at in 0..=len {
+                let mut wanted = [0; 8];
+                let offset = u32::MAX - u32::try_from(at).unwrap();
+                wanted[..4].copy_from_slice(&offset.to_be_bytes());
+                for (to, from) in wanted[4..].iter_mut().zip(&key[at..len]) {
+                    *to = *from;
+                }
+                assert_eq!(code(&key[..len], at, false).to_be_bytes(), wanted, "{len} {at}");
+            }
+        }
     }
 }

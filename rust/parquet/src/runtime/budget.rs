@@ -397,7 +397,8 @@ impl Budget {
     /// times smaller for that: `part`, at least two.
     #[must_use]
     pub(crate) fn read_pages(self, files: usize, part: usize) -> u64 {
-        let share = 2 * self.bytes(MemoryStage::ReadWindows);
+        // Files whose pages stay open are not spilled: most of that share is free.
+        let share = 2 * self.bytes(MemoryStage::ReadWindows) + self.bytes(MemoryStage::ReadSpill);
         ((share - share / part.max(1)) / files.max(1)) as u64
     }
 
