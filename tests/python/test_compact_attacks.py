@@ -14,7 +14,7 @@ import pytest
 import plait
 from plait import _lease, _native
 from plait._lease import end, new_id, take
-from plait.table import survey
+from plait.table import groups
 
 pytestmark = pytest.mark.local  # the tests name folders and URLs themselves
 
@@ -359,14 +359,14 @@ def test_manifests_of_before_there_were_leases_are_read(folder):
 
 
 def test_files_that_vanish_while_they_are_compacted(folder, monkeypatch):
-    called = survey.Group.plan.func
+    called = groups.Group.plan.func
 
     def late(group):
         made = called(group)
         (folder / "1.parquet").unlink(missing_ok=True)
         return made
 
-    monkeypatch.setattr(survey.Group, "plan", property(late))
+    monkeypatch.setattr(groups.Group, "plan", property(late))
     first = plait.compact(folder, **HOW)
     assert [len(group.sources) for group in first.groups] == [2] and first.lost == 1
     assert keys(folder) == [0, 2, 10, 12]

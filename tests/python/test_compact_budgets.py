@@ -17,9 +17,9 @@ import plait.table
 from plait.cli import main
 from plait.table import budget as budgets
 from plait.table.folder import Folder
+from plait.table.groups import Group, TableFile
 from plait.table.options import CompactOptions
 from plait.table.sorting import Seen
-from plait.table.survey import Group, TableFile
 
 pytestmark = pytest.mark.local
 

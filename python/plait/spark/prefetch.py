@@ -21,7 +21,7 @@ from plait._native_call import _settings
 from plait.order import sort_text
 from plait.spark.plan import Share, parallelism, tagged
 from plait.spark.shipping import shipped
-from plait.table.survey import Prefetch
+from plait.table.groups import Prefetch
 
 if TYPE_CHECKING:
     import pyarrow as pa

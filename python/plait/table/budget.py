@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from plait.table.groups import Group
 from plait.table.options import CompactOptions
 from plait.table.report import WaitingGroup
-from plait.table.survey import Group
 
 __all__ = ["Budget", "value"]
 

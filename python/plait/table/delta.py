@@ -27,17 +27,9 @@ from plait.order import sort_text
 from plait.table.casting import cast_files
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.mapped import by_names_of_files, by_names_of_table, check_files
-from plait.table.survey import (
-    Compaction,
-    Found,
-    Group,
-    Scope,
-    TableFile,
-    groups_of_all,
-    partition_name,
-    wanted,
-)
+from plait.table.survey import groups_of_all, partition_name, wanted
 
 __all__ = ["Delta"]
 

@@ -31,22 +31,12 @@ from plait.errors import (
     UnsortedSource,
 )
 from plait.table.change import Change, Committed, Conflicted, Outcome
+from plait.table.groups import Compaction, Found, Group, Scope, TableFile, no_prefetch, skipped_of
 from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
 from plait.table.sorting import Look, Seen, look, task_of
-from plait.table.survey import (
-    Compaction,
-    Found,
-    Group,
-    Scope,
-    TableFile,
-    left_alone,
-    no_partition,
-    no_prefetch,
-    of_partition,
-    skipped_of,
-)
+from plait.table.survey import left_alone, no_partition, of_partition
 
 __all__ = ["Folder", "Into", "reached", "refuse_tables"]
 

@@ -27,18 +27,10 @@ from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import sort_text
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
 from plait.table.iceberg_names import by_names
-from plait.table.survey import (
-    Compaction,
-    Found,
-    Group,
-    Scope,
-    TableFile,
-    groups_of_all,
-    partition_name,
-    wanted,
-)
+from plait.table.survey import groups_of_all, partition_name, wanted
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -14,7 +14,7 @@ from dataclasses import replace
 from plait import _native
 from plait._logs.delta import DeltaLog, LiveFile, Snapshot
 from plait.order import sort_text
-from plait.table.survey import Compaction, Group
+from plait.table.groups import Compaction, Group
 
 __all__ = ["by_names_of_files", "by_names_of_table", "check_files"]
 

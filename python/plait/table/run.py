@@ -35,19 +35,12 @@ from plait.errors import (
 from plait.report import MergeReport, OutputReport
 from plait.table.budget import Budget
 from plait.table.change import Change, Committed, Committer, commit
+from plait.table.groups import Compaction, Found, Group, Prefetch, no_prefetch
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.report import CompactedGroup, CompactReport
 from plait.table.sorting import sort_merge
-from plait.table.survey import (
-    OF_A_FILE,
-    Compaction,
-    Found,
-    Group,
-    Prefetch,
-    left_alone,
-    no_prefetch,
-)
+from plait.table.survey import OF_A_FILE, left_alone
 
 __all__ = [
     "FOR_ONE_GROUP",
