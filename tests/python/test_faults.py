@@ -415,7 +415,8 @@ TIERS = {
     "stored": {"row_group_rows": 16, "page_rows": 8, "copy_tiers": ("page", "dict")},
 }
 STORED_CASES = ("gzip", "nested, v2", "zstd, v2, two row groups, index")
-# A tier gets every third damage, and each tier others. `PLAIT_LONG=1` gives all to each.
+# A tier gets every third damage, and each other ones, but `stored` those of `value`. `PLAIT_LONG=1`
+# gives all to each.
 STRIDE = 1 if os.environ.get("PLAIT_LONG") else 3
 
 

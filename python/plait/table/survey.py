@@ -4,7 +4,7 @@ files by partition ──▶ plan: first and last keys ──▶ policy ──�
 
 Invariant: files are merged only with files of their partition.
 Cost: one plan for a partition, and another for each group that is not all of it. What a plan reads
-may have been read before, by others: see `Learn`.
+may have been read before, by others: see `Prefetch`.
 Not here: what it finds (`groups`); the policies (`rust/core/src/policy`); folders, which the engine
 surveys itself.
 """

@@ -250,6 +250,13 @@ fn sizes_at_the_default_limit() {
 }
 
 #[test]
+fn pages_of_sixteen_files_of_twenty_columns_stay_open() {
+    // With 10.5 MB a file, a read of all columns of W1 spilled its rows and read pages twice.
+    let budget = Budget::new(512_000_000);
+    assert!(budget.read_pages(16, 4) >= 12_000_000);
+}
+
+#[test]
 fn shares_shrink_with_sources_and_stay_usable() {
     let few = Budget::new(512 << 20).merge(16, 4, 2);
     let many = Budget::new(512 << 20).merge(1000, 4, 2);
