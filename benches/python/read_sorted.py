@@ -19,28 +19,21 @@ same lazy frame of Polars. With `--memory-limit` Plait is given a smaller limit 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import workloads
-from one_run import peak_rss_bytes
+from one_read import KEY, READS, counted, timed
 
 FOLDER = Path("bench-data")
 CUTS = 62
-SORT_BY = "metric_name, service, host, -timestamp_secs"
-KEY = ["metric_name", "service", "host", "timestamp_secs"]
-ORDER = ("metric_name ASC NULLS LAST, service ASC NULLS LAST, host ASC NULLS LAST, "
-         "timestamp_secs DESC NULLS LAST")  # fmt: skip
-LAST = ("metric_name DESC NULLS FIRST, service DESC NULLS FIRST, host DESC NULLS FIRST, "
-        "timestamp_secs ASC NULLS FIRST")  # fmt: skip
-TOOLS = ("plait", "duckdb", "polars", "datafusion")
 
 
 def cut_files(
@@ -52,145 +45,21 @@ def cut_files(
         folder.mkdir(parents=True, exist_ok=True)
         for i, file in enumerate(files):
             table = pq.read_table(file).slice(0, rows_max)
-            rows = -(-table.num_rows // cuts)
-            for j in range(cuts):
-                part = (
-                    table.take(list(range(j, table.num_rows, cuts)))
-                    if deals
-                    else table.slice(j * rows, rows)
-                )
-                pq.write_table(part, folder / f"{i:02}-{j:02}.parquet", compression="zstd",
-                               compression_level=3, write_page_index=True)  # fmt: skip
+            bounds = [table.num_rows * j // cuts for j in range(cuts + 1)]
+            if deals:
+                order = np.concatenate([np.arange(j, table.num_rows, cuts) for j in range(cuts)])
+                table = table.take(order).combine_chunks()
+                bounds = [0, *np.cumsum([len(range(j, table.num_rows, cuts)) for j in range(cuts)])]
+            for j, (first, end) in enumerate(itertools.pairwise(bounds)):
+                pq.write_table(table.slice(first, end - first), folder / f"{i:02}-{j:02}.parquet",
+                               compression="zstd", compression_level=3, write_page_index=True)  # fmt: skip
         (folder / "done").touch()
     return [str(path) for path in made]
 
 
-def counted(batches: Iterable) -> int:
-    return sum(len(batch) for batch in batches)
-
-
-def plait_read(job: dict) -> Callable[[], dict]:
-    import plait
-
-    def run() -> dict:
-        read = plait.read(
-            job["files"],
-            sort_by=SORT_BY,
-            columns=job["columns"],
-            where=job["where"],
-            limit=job["limit"],
-            reverse=job["reverse"],
-            memory_limit=job["memory_limit"],
-            threads=2,
-        )
-        return {
-            "rows": counted(read),
-            "stats": read.stats.to_dict(),
-            "again": lambda: counted(read),
-        }
-
-    return run
-
-
-def query(job: dict, table: str) -> str:
-    columns = ", ".join(job["columns"] or ["*"])
-    where = f" WHERE {job['where']}" if job["where"] else ""
-    limit = f" LIMIT {job['limit']}" if job["limit"] else ""
-    return (
-        f"SELECT {columns} FROM {table}{where} ORDER BY {LAST if job['reverse'] else ORDER}{limit}"
-    )
-
-
-def duckdb_read(job: dict) -> Callable[[], dict]:
-    import duckdb
-
-    database = duckdb.connect()
-    database.execute("SET threads = 2")
-    database.execute("SET parquet_metadata_cache = true")
-    text = query(job, f"read_parquet({job['files']})")
-
-    def once() -> int:
-        return counted(database.sql(text).to_arrow_reader(65_536))
-
-    def run() -> dict:
-        return {"rows": once(), "again": once}
-
-    return run
-
-
-def polars_read(job: dict) -> Callable[[], dict]:
-    import polars as pl
-
-    def run() -> dict:
-        frame = pl.scan_parquet(job["files"])
-        if job["where"]:
-            frame = frame.filter(pl.sql_expr(job["where"]))
-        down = [column == "timestamp_secs" for column in KEY]
-        down = [not d for d in down] if job["reverse"] else down
-        frame = frame.sort(KEY, descending=down, nulls_last=not job["reverse"])
-        frame = frame.select(job["columns"]) if job["columns"] else frame
-        frame = frame.head(job["limit"]) if job["limit"] else frame
-
-        def once() -> int:
-            return len(frame.collect(engine="streaming"))
-
-        return {"rows": once(), "again": once}
-
-    return run
-
-
-def datafusion_read(job: dict) -> Callable[[], dict]:
-    from datafusion import SessionConfig, SessionContext, col
-
-    config = (
-        SessionConfig()
-        .with_target_partitions(len(job["files"]))
-        .set("datafusion.optimizer.repartition_file_scans", "false")
-    )
-    session = SessionContext(config)
-    down = [column == "timestamp_secs" for column in KEY]
-    # Order is declared as files have it; read in reverse, DataFusion sorts.
-    declared = [[col(c).sort(ascending=not d, nulls_first=False) for c, d in zip(KEY, down)]]
-    session.register_parquet("t", str(Path(job["files"][0]).parent), file_sort_order=declared)
-    text = query(job, "t")
-
-    def once() -> int:
-        batches = session.sql(text).execute_stream()
-        return sum(batch.to_pyarrow().num_rows for batch in batches)
-
-    def run() -> dict:
-        return {"rows": once(), "again": once}
-
-    return run
-
-
-READS = {
-    "plait": plait_read, "duckdb": duckdb_read, "polars": polars_read, "datafusion": datafusion_read
-}  # fmt: skip
-
-
-def one(job: dict) -> dict:
-    run = READS[job["tool"]](job)
-    wall_s, cpu_s, found = timed(run)
-    again, rss = found.pop("again"), peak_rss_bytes()
-    again_wall_s, again_cpu_s, _ = timed(again)
-    return {
-        "wall_s": wall_s, "cpu_s": cpu_s, "rss_bytes": rss,
-        "again_wall_s": again_wall_s, "again_cpu_s": again_cpu_s, **found,
-    }  # fmt: skip
-
-
-def timed(run: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall and processor time of a call, and what it gives."""
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    found = run()
-    wall_s, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    return wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, found
-
-
 def in_process(job: dict) -> subprocess.CompletedProcess[str]:
     """Runs a job in a process of its own; paths of 10,000 files are too long for an argument."""
-    command = [sys.executable, __file__, "--job"]
+    command = [sys.executable, str(Path(__file__).with_name("one_read.py"))]
     return subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
 
 
@@ -221,7 +90,6 @@ def many(files: list[str], folder: Path, limits: Iterable[str]) -> None:
 def look_ups(folder: Path, files: int, rows: int) -> None:
     """One id in so many files, of which each may have any: by bloom filters."""
     import duckdb
-    import numpy as np
     import pyarrow as pa
 
     import plait
@@ -319,7 +187,7 @@ def main() -> None:
             continue
         best: dict[str, dict] = {}
         for _ in range(given.rounds):
-            for tool in TOOLS:
+            for tool in READS:
                 run = in_process({**read, "tool": tool, "memory_limit": given.memory_limit})
                 if run.returncode:
                     best.setdefault(tool, {"error": run.stderr.strip().splitlines()[-1:]})
@@ -348,7 +216,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--job"]:
-        print(json.dumps(one(json.load(sys.stdin))))
-    else:
-        main()
+    main()

@@ -25,6 +25,9 @@ class ReadPlan:
         rows: Rows of all files.
         rows_left: Rows that may be requested.
         depth: Maximum number of files that may have rows of one key, by their footers.
+        groups: Groups of files that are merged first, because too many files overlap for
+            `memory_limit`; 0 if all files are merged at once. The rows of a group wait in a
+            temporary file.
         window_bytes: Approximate size of a window of rows of one file.
         conditions_of_files: Conditions that are tested on the rows of files.
         conditions_of_rows: Conditions that are tested on merged rows, because rows of one key are
@@ -41,6 +44,7 @@ class ReadPlan:
     rows: int
     rows_left: int
     depth: int
+    groups: int
     window_bytes: int
     conditions_of_files: int
     conditions_of_rows: int
@@ -62,6 +66,8 @@ class ReadPlan:
             pages = of(self.pages_skipped, self.pages)
             lines.append(f"pages       {pages} with bounds, of the columns of conditions")
         lines.append(f"rows        {self.rows_left:,} of {self.rows:,}")
+        if self.groups:
+            lines.append(f"merged in two passes, {self.groups:,} groups of files first")
         if self.conditions_of_rows:
             lines.append(
                 f"tested once merged: {self.conditions_of_rows:,} of "

@@ -8,13 +8,14 @@ use std::sync::{Arc, PoisonError};
 use arrow_array::ArrayRef;
 use plait_core::Result;
 use plait_core::key::SortColumn;
-use plait_core::plan::OnDuplicate;
+use plait_core::plan::{DropOptions, OnDuplicate};
 use plait_core::stream::{MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Unite};
 use plait_core::workers::{Workers, each};
 
 use super::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
 use super::all_bounds::ColumnBounds;
 use super::file::ReadFile;
+use super::groups::{MergeGroups, RowsOfGroup};
 use super::leaves::places;
 use super::rows::SortedRows;
 use super::shared::ReadShared;
@@ -51,8 +52,49 @@ impl SortedRead {
         shared.context.counters().start_over();
         let files = self.files.iter().filter(|file| !file.is_ruled_out(&shared));
         let files = self.passing(files.collect(), &shared)?;
+        if files.is_empty() {
+            return Ok(Box::new(SortedRows::none(Arc::clone(&self.schema))));
+        }
+        let mut files: Vec<Arc<ReadFile>> = files.into_iter().cloned().collect();
+        if self.options.reverse {
+            files.reverse();
+        }
+        let groups = self.groups.filter(|groups| groups.files < files.len());
+        let mut merge = match groups {
+            Some(groups) => self.merge_groups(&files, groups, &shared)?,
+            None => {
+                self.merge_files(&files, &shared, &self.merge_options(), &mut Leading::of(self))?
+            }
+        };
+        if self.after.is_empty() {
+            // Conditions on merged rows may be about columns that are not given out.
+            merge.give_first(self.schema.fields().len())?;
+        }
+        let tally = merge.tally();
+        let last = LastRead { counts: Arc::clone(&shared), tally };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+        let is_exact =
+            !self.options.reverse && self.shared.conditions.is_none() && groups.is_none();
+        Ok(Box::new(SortedRows::new(
+            merge,
+            Arc::clone(&self.schema),
+            self.after.clone(),
+            self.options.limit,
+            is_exact,
+            shared,
+        )))
+    }
+
+    /// The merge of `files`, in the order of the read.
+    fn merge_files(
+        &self,
+        files: &[Arc<ReadFile>],
+        shared: &Arc<ReadShared>,
+        options: &MergeStreamOptions,
+        leading: &mut Leading<'_>,
+    ) -> Result<MergeStream> {
         let cursors =
-            files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(&shared)));
+            files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(shared)));
         let workers = ScopedWorkers::of_files(self.options.threads, shared.context.budget());
         let ahead = Arc::new(FilesAhead::new(
             cursors.collect(),
@@ -72,47 +114,60 @@ impl SortedRead {
             }),
             path: Some(read.known.path().to_owned()),
         });
-        let mut sources: Vec<MergeSource> = sources.collect();
-        if self.options.reverse {
-            sources.reverse();
-        }
-        if sources.is_empty() {
-            return Ok(Box::new(SortedRows::none(Arc::clone(&self.schema))));
-        }
-        let mut merge = MergeStream::try_new(
-            sources,
-            &self.merge_options(),
-            Box::new(ScopedWorkers::new(self.options.threads)),
-        )?;
-        merge.bound_batches(shared.sizes.given_bytes);
-        if self.after.is_empty() {
-            // Conditions on merged rows may be about columns that are not given out.
-            merge.give_first(self.schema.fields().len())?;
-        }
-        let mut leading = Leading { of: self, found: Vec::new() };
-        for (file, read) in files.iter().enumerate() {
-            let at = if self.options.reverse { files.len() - 1 - file } else { file };
-            let key = match read.first_key.get() {
+        let mut merge = self.merge(sources.collect(), shared, options)?;
+        for (source, file) in files.iter().enumerate() {
+            let key = match file.first_key.get() {
                 Some(key) => key,
                 None => {
-                    let key = merge.first_key(&leading.of_file(read)?)?;
-                    read.first_key.get_or_init(|| key)
+                    let key = merge.first_key(&leading.of_file(file)?)?;
+                    file.first_key.get_or_init(|| key)
                 }
             };
-            merge.begin_from(at, key)?;
+            merge.begin_from(source, key)?;
         }
-        let tally = merge.tally();
-        let last = LastRead { counts: Arc::clone(&shared), tally };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
-        let is_exact = !self.options.reverse && self.shared.conditions.is_none();
-        Ok(Box::new(SortedRows::new(
-            merge,
-            Arc::clone(&self.schema),
-            self.after.clone(),
-            self.options.limit,
-            is_exact,
-            shared,
-        )))
+        Ok(merge)
+    }
+
+    /// The merge of `files`, of which groups are merged first.
+    fn merge_groups(
+        &self,
+        files: &[Arc<ReadFile>],
+        groups: MergeGroups,
+        shared: &Arc<ReadShared>,
+    ) -> Result<MergeStream> {
+        let options = self.merge_options();
+        let all_rows = MergeStreamOptions { drops: DropOptions::default(), ..options.clone() };
+        let mut leading = Leading::of(self);
+        let (mut sources, mut first_keys) = (Vec::new(), Vec::new());
+        for group in files.chunks(groups.files) {
+            let merge = self.merge_files(group, shared, &all_rows, &mut leading)?;
+            // A file of which it is not known where it begins comes first.
+            let keys = group.iter().map(|file| file.first_key.get().cloned().unwrap_or_default());
+            first_keys.push(keys.min().unwrap_or_default());
+            let first = group.first().map_or("", |file| file.known.path());
+            sources.push(MergeSource {
+                reader: Box::new(RowsOfGroup::new(merge, groups, shared)),
+                path: Some(format!("{first} and {} more", group.len() - 1)),
+            });
+        }
+        let mut merge = self.merge(sources, shared, &options)?;
+        for (source, key) in first_keys.iter().enumerate() {
+            merge.begin_from(source, key)?;
+        }
+        Ok(merge)
+    }
+
+    fn merge(
+        &self,
+        sources: Vec<MergeSource>,
+        shared: &ReadShared,
+        options: &MergeStreamOptions,
+    ) -> Result<MergeStream> {
+        let workers = Box::new(ScopedWorkers::new(self.options.threads));
+        let mut merge = MergeStream::try_new(sources, options, workers)?;
+        let merges = if self.groups.is_some() { MergeGroups::IN_ONE_SHARE } else { 1 };
+        merge.bound_batches(shared.sizes.given_bytes / merges);
+        Ok(merge)
     }
 
     fn merge_options(&self) -> MergeStreamOptions {
@@ -154,7 +209,11 @@ struct Leading<'a> {
     found: Vec<Option<Arc<ColumnBounds>>>,
 }
 
-impl Leading<'_> {
+impl<'a> Leading<'a> {
+    fn of(of: &'a SortedRead) -> Self {
+        Self { of, found: Vec::new() }
+    }
+
     /// Values of the first sort columns of a file before which it has no key: up to the first column
     /// that has several values.
     fn of_file(&mut self, file: &ReadFile) -> Result<Vec<ArrayRef>> {

@@ -50,6 +50,7 @@ impl SortedRead {
             row_groups: self.row_groups_of_all,
             row_groups_skipped: self.row_groups_skipped,
             rows: self.rows_of_all,
+            groups: self.groups.map_or(0, |groups| self.files.len().div_ceil(groups.files)),
             window_bytes: self.shared.sizes.batch_bytes,
             conditions_of_files: self
                 .shared

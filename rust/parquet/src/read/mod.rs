@@ -29,6 +29,7 @@ mod decode;
 mod explain;
 mod file;
 mod fixed;
+mod groups;
 mod kept;
 mod known;
 mod leaves;
@@ -64,6 +65,7 @@ use self::all_bounds::BoundColumn;
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed};
 use self::file::{Adapted, ReadClass, ReadFile};
 use self::fixed::FixedValues;
+use self::groups::MergeGroups;
 use self::known::KnownFile;
 use self::leaves::places;
 use self::names::ColumnNames;
@@ -96,6 +98,8 @@ pub struct SortedRead {
     /// What is made of files of each schema.
     classes: Vec<Arc<ReadClass>>,
     files: Vec<Arc<ReadFile>>,
+    /// How they are merged in two passes, if too many of them overlap for one.
+    groups: Option<MergeGroups>,
     rows_of_all: u64,
     row_groups_of_all: usize,
     files_of_all: usize,
@@ -174,6 +178,7 @@ impl SortedRead {
             files_of_all: files.len(),
             row_groups_skipped: 0,
             files: Vec::new(),
+            groups: None,
             shared: Arc::new(ReadShared {
                 reverse: options.reverse,
                 sizes: WindowSizes::new(files.len(), options.limit, threads, context),
@@ -228,11 +233,19 @@ impl SortedRead {
             let first_key = OnceLock::new();
             self.files.push(Arc::new(ReadFile { known, part, class, groups, first_key }));
         }
-        let files = self.files_at_once()?;
+        let can_spill = can_spill(self.all.schema().fields());
+        let depth = self.files_at_once()?;
+        self.groups = match self.rows_of_group() {
+            Some(rows) if can_spill => {
+                MergeGroups::find(self.files.len(), depth, rows, &self.shared.context)
+            }
+            _ => None,
+        };
+        let files = self.groups.map_or(depth, |groups| MergeGroups::IN_ONE_SHARE * groups.files);
         let workers = ScopedWorkers::of_files(self.options.threads, self.shared.context.budget());
         let (limit, threads) = (self.options.limit, workers.count());
         let mut sizes = WindowSizes::new(files, limit, threads, &self.shared.context);
-        sizes.spilled_bytes.take_if(|_| !can_spill(self.all.schema().fields()));
+        sizes.spilled_bytes.take_if(|_| !can_spill);
         self.shared = Arc::new(self.shared.anew(sizes));
         Ok(())
     }
@@ -240,15 +253,26 @@ impl SortedRead {
     /// Files that may have a window at a time, at most.
     fn files_at_once(&self) -> Result<usize> {
         let all = self.files.len();
-        // Reads by limit or condition have few windows in any case: their files are not compared.
+        // Reads by limit or condition have few windows in most cases: their files are compared where all
+        // of them might not fit.
         let is_whole = self.options.limit.is_none() && self.shared.conditions.is_none();
-        if !is_whole || all <= FEW_FILES {
+        let few = if is_whole { FEW_FILES } else { self.shared.context.budget().read_files() };
+        if all <= few {
             return Ok(all);
         }
         let files: Vec<&Arc<ReadFile>> = self.files.iter().collect();
         let workers =
             ScopedWorkers::of_files(self.options.threads, self.shared.context.budget()).count();
         Ok(all.min(self.depth(&files)? + workers * FILES_A_THREAD))
+    }
+
+    /// Rows of some of the files that are needed at most, if that is known without the others.
+    fn rows_of_group(&self) -> Option<u64> {
+        let stays_all = self.drops.keeps_all() && self.drops.delete_where.is_none();
+        match self.options.limit {
+            None => Some(u64::MAX),
+            Some(limit) => (stays_all && self.after.is_empty()).then_some(limit),
+        }
     }
 
     /// What is made of files of one class.

@@ -31,6 +31,8 @@ pub struct ReadPlan {
     pub rows_left: u64,
     /// The most files that may have rows of one key, as far as footers tell.
     pub depth: usize,
+    /// Groups in which files are merged before all are; 0 if all files are merged at once.
+    pub groups: usize,
     /// Bytes that the rows of one file take at a time, about.
     pub window_bytes: usize,
     /// Conditions by which files are read, and those for which merged rows are tested.

@@ -53,6 +53,8 @@ impl WindowSizes {
     /// A window has so many times the rows of the one before it.
     pub(super) const GROWTH: u64 = 8;
     pub(super) const ROWS_MIN: u64 = 16;
+    /// Rows of the first window of a file, at least, if they fit.
+    pub(super) const FIRST_ROWS_MIN: u64 = 64;
 
     /// The sizes for so many files, of which `limit` rows are wanted in all, on so many threads.
     pub(super) fn new(files: usize, limit: Option<u64>, threads: usize, context: &Context) -> Self {
@@ -64,7 +66,7 @@ impl WindowSizes {
         let spilled = limit.is_none().then(|| context.budget().spilled_window(threads));
         // Some files give more of the first rows than others.
         let first = limit.map_or(4096, |limit| 4 * limit.div_ceil(files as u64));
-        let first_rows = first.clamp(64, rows_max);
+        let first_rows = first.clamp(Self::FIRST_ROWS_MIN, rows_max);
         Self {
             first_rows,
             rows_max,

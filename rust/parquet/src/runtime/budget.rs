@@ -179,6 +179,9 @@ const READ_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 /// Bytes of the rows of a file that are read in order at a time, at least and at most.
 const WINDOW_BYTES: (usize, usize) = (16 << 10, 16 << 20);
 
+/// Memory for an open file of a sorted read: the least window, and arrays, buffers and keys of it.
+const READ_FILE_BYTES: usize = 64 << 10;
+
 /// Decoded batches that wait for the caller of a scan, at most.
 const SCAN_AHEAD_BYTES_MAX: usize = 64 << 20;
 
@@ -385,6 +388,12 @@ impl Budget {
         // rows alternate all are full at once, with the offsets and room that arrays have besides.
         let share = 3 * self.bytes(MemoryStage::ReadWindows) / 2 / files.max(1) / windows.max(1);
         share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
+    }
+
+    /// Overlapping files that are merged at a time in a sorted read, at most.
+    #[must_use]
+    pub(crate) fn read_files(self) -> usize {
+        (2 * self.bytes(MemoryStage::ReadWindows) / READ_FILE_BYTES).max(2)
     }
 
     /// Bytes of the rows of a file that each of `threads` threads decodes at a time to spill them.
