@@ -16,6 +16,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use crate::deleted::{DeletionVectors, LiveRows};
+use crate::footer::FooterPool;
 use crate::leaf::OutputLeaf;
 use crate::options::MergeOptions;
 use crate::runtime::{Context, ScopedWorkers};
@@ -36,7 +37,8 @@ pub(crate) fn open_sources(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
-    let open = |id, store| Source::open(id, store).map(Arc::new);
+    let pool = FooterPool::default();
+    let open = |id, store| Source::open_sharing(&pool, id, store).map(Arc::new);
     open_all_by(patterns, first_id, threads, stores, context, open)
 }
 
@@ -121,7 +123,8 @@ pub(crate) fn open_each(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Opened>> {
-    let open = |id, store| Source::open(id, store).map(Arc::new);
+    let pool = FooterPool::default();
+    let open = |id, store| Source::open_sharing(&pool, id, store).map(Arc::new);
     open_each_by(patterns, first_id, threads, stores, context, open)
 }
 
@@ -181,10 +184,11 @@ pub(crate) fn readers(
 pub(crate) fn open_source(
     path: &str,
     id: SourceId,
+    pool: &FooterPool,
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
-    Source::open(id, watched(path, stores, context)?)
+    Source::open_sharing(pool, id, watched(path, stores, context)?)
 }
 
 fn watched(path: &str, stores: &Stores, context: &Context) -> Result<Arc<dyn RangeReader>> {
@@ -256,5 +260,38 @@ impl RangeReader for Watched {
 
     fn is_local(&self) -> bool {
         self.inner.is_local()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::page::testing::file;
+
+    #[test]
+    fn files_of_one_schema_hold_it_once() {
+        let dir = std::env::temp_dir().join(format!("plait-files-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let schemas = ["required int64 a;", "required int64 a;", "required int64 b;"];
+        let paths: Vec<String> = schemas
+            .iter()
+            .enumerate()
+            .map(|(i, columns)| {
+                let path = dir.join(format!("{i}.parquet"));
+                std::fs::write(&path, file(&format!("message m {{ {columns} }}"), &[i + 1], |p| p))
+                    .unwrap();
+                path.to_str().unwrap().to_owned()
+            })
+            .collect();
+        let context = Context::new(1 << 24);
+        let stores = Stores::try_new(&Default::default(), &context).unwrap();
+        let sources = open_sources(&paths, 0, Some(1), &stores, &context).unwrap();
+        let schema = |i: usize| sources[i].meta.file_metadata().schema_descr_ptr();
+        assert!(Arc::ptr_eq(&schema(0), &schema(1)));
+        assert!(!Arc::ptr_eq(&schema(0), &schema(2)));
+        assert_eq!(sources.iter().map(|source| source.rows()).collect::<Vec<_>>(), [1, 2, 3]);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

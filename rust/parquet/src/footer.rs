@@ -81,6 +81,13 @@ impl FooterPool {
         self.lock().schemas.get(schema).map(Arc::clone)
     }
 
+    /// Keeps the `schema` of a footer with these `parts` for others, unless one before had the same.
+    pub(crate) fn keep_schema(&self, footer: &[u8], parts: &FooterParts, schema: &SchemaDescPtr) {
+        if let Some(bytes) = parts.schema.clone().and_then(|at| footer.get(at)) {
+            self.lock().keep(bytes, schema);
+        }
+    }
+
     /// Stores a footer with these `parts` that was decoded to `schema`.
     pub(crate) fn store(
         &self,
@@ -92,7 +99,7 @@ impl FooterPool {
         let mut known = self.lock();
         // Another thread may have decoded the same at the same time: the first is that of all.
         let schema = match bytes {
-            Some(bytes) => Arc::clone(known.schemas.entry(bytes.into()).or_insert(schema)),
+            Some(bytes) => known.keep(bytes, &schema),
             None => schema,
         };
         let KnownPieces { block, pieces: others, .. } = &mut *known;
@@ -124,6 +131,17 @@ impl FooterPool {
 
     fn lock(&self) -> MutexGuard<'_, KnownPieces> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownPieces {
+    /// The schema of these bytes, which is `schema` if it was not known.
+    fn keep(&mut self, bytes: &[u8], schema: &SchemaDescPtr) -> SchemaDescPtr {
+        if let Some(known) = self.schemas.get(bytes) {
+            return Arc::clone(known);
+        }
+        self.schemas.insert(bytes.into(), Arc::clone(schema));
+        Arc::clone(schema)
     }
 }
 

@@ -65,6 +65,22 @@ impl Source {
         Self::read(id, store, |_, _| None).map(|(source, ..)| source)
     }
 
+    /// The same, with a schema that is held once for all files in `pool` that have it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_sharing(
+        pool: &FooterPool,
+        id: SourceId,
+        store: Arc<dyn RangeReader>,
+    ) -> Result<Self> {
+        let (source, footer, parts) =
+            Self::read(id, store, |footer, parts| pool.schema(footer, parts))?;
+        let schema = source.meta.file_metadata().schema_descr_ptr();
+        pool.keep_schema(&footer, &parts, &schema);
+        Ok(source)
+    }
+
     /// The same, with the footer as it is stored, from which [`again`](Self::again) makes the source.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::value::{Plan, PlanSource, PlanTask};
 use crate::files::{live, open_source};
+use crate::footer::FooterPool;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::source::Source;
 use crate::store::{Location, Stores};
@@ -42,10 +43,11 @@ pub(crate) fn open_planned<'a>(
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),
     };
+    let pool = FooterPool::default();
     let files = each(&readers, indices.len(), |i| {
         context.check_cancelled()?;
         let planned = &plan.sources[indices[i]];
-        let file = open_source(&planned.path, SourceId(0), stores, context)?;
+        let file = open_source(&planned.path, SourceId(0), &pool, stores, context)?;
         check_file(&file, planned).map(|()| Arc::new(file))
     })?;
     let opened = live(files, &plan.options.deletion_vectors, &readers, stores, context)?;
