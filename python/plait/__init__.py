@@ -18,7 +18,10 @@ from plait._prune import prune
 from plait._read import SortedRead, read
 from plait._read_report import ReadPlan, ReadStats
 from plait._run_writer import RunWriter
-from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
+from plait._scan import Scan, scan
+from plait._scan_report import ScanReport, SchemaChange, SourceAdapter
+from plait._staged_report import SideStats
+from plait._staged_sides import side_numbers
 from plait._streams import merge_streams
 from plait._table import Table
 from plait._trace import TracedRow, TraceReport, trace
@@ -58,7 +61,7 @@ from plait.errors import (
 )
 from plait.join import ForeignKeyJoin, JoinStats
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
-from plait.staged import SideStats, StagedLeft, StagedRight, side_numbers
+from plait.staged import StagedLeft, StagedRight
 from plait.table._calls import compact
 from plait.table.expire import ExpireReport, expire
 from plait.table.report import CompactReport

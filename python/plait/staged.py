@@ -8,15 +8,12 @@ changes_out = left.resolve(responses)
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from plait import _native
 from plait._checks import Path, _flag, _path, _size, _validate
-from plait._svg import related
-from plait._text import Page
+from plait._staged_report import SideStats, _drawn, _stats
 from plait.errors import InvalidArgument
 from plait.join import Columns, RowMaker, _choice, _columns, _maker, _names
 
@@ -29,46 +26,6 @@ if TYPE_CHECKING:
     from plait.sizes import Size
 
     Batches: TypeAlias = ArrowStream | ArrowBatch | Iterable[ArrowBatch]
-
-
-# More sides than a table is split over; their numbers are 32 bits.
-_SIDES_MAX = 2**32 - 1
-
-
-@dataclass(frozen=True)
-class SideStats:
-    """Counts of the calls of a side of a staged join, and the size of its state.
-
-    Attributes:
-        step: The last call that changed the state, `None` before the first.
-        steps: Calls that changed the state.
-        left_changes: Changes that were passed, to a left side.
-        right_changes: Changes that were passed, to a right side.
-        folded: Changes that a later one of the same call and key replaced.
-        null_keys: Changes without a key, which were skipped.
-        stale: Changes that were skipped because the state is newer, by `_seq`.
-        merges: How often runs of the state were merged.
-        rows_merged: Rows of those runs.
-        runs: Rows of each run of each table of the state, oldest first, those that delete among
-            them.
-        memory_bytes: Bytes of the state in memory.
-        cache_hits: Blocks of files that were found in memory.
-        cache_misses: Blocks that were read.
-    """
-
-    step: int | None
-    steps: int
-    left_changes: int
-    right_changes: int
-    folded: int
-    null_keys: int
-    stale: int
-    merges: int
-    rows_merged: int
-    runs: Mapping[str, tuple[int, ...]]
-    memory_bytes: int
-    cache_hits: int
-    cache_misses: int
 
 
 class StagedLeft:
@@ -405,77 +362,6 @@ class StagedRight:
     def __exit__(self, *_: object) -> None:
         """Closes the side."""
         self.close()
-
-
-def side_numbers(
-    rows: object,
-    sides: SupportsIndex,
-    *,
-    key: Columns | None = None,
-    validate: Literal["basic", "full"] = "basic",
-) -> _native.Array:
-    """The number of the side that has each row, where a table is split over several sides.
-
-    Changes of the right table and subscriptions for them go to the same side, and so do changes of
-    the left table and responses to them. The number depends on the key and on `sides` alone: xxh3
-    with 128 bits of the encoded key, modulo `sides`.
-
-    Args:
-        rows: The keys of messages, an array of binary: the column `_fk` of subscriptions or `_pk`
-            of responses. Or a batch of changes, with `key`.
-        sides: How many sides the table is split over.
-        key: The key columns of changes: `right_key` of the right table, `left_key` of the left one.
-        validate: As for `interleave`.
-
-    Returns:
-        An array of uint32 from 0 to `sides` - 1; null for a response without a key, a greeting,
-        which goes to all left sides.
-
-    Raises:
-        UnknownColumn: A column of `key` is not there.
-        UnsupportedKey: A column of `key` has a type without order.
-        InvalidArgument: `sides` is not from 1 to 2^32 - 1, or `rows` are not binary.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> customers = pa.record_batch({"customer": [7, 8, 9], "name": ["Ada", "Alan", "Kay"]})
-        >>> pa.array(side_numbers(customers, 4, key="customer")).to_pylist()
-        [2, 1, 0]
-    """
-    count = operator.index(sides)
-    if not 1 <= count <= _SIDES_MAX:
-        raise InvalidArgument.of("`sides` is not from 1 to 2^32 - 1", got=f"`{count}`")
-    names = None if key is None else _names(key, "key")
-    return _native.side_numbers(rows, names, count, _validate(validate))
-
-
-def _stats(text: str) -> SideStats:
-    found: dict[str, Any] = json.loads(text)
-    found["runs"] = {name: tuple(rows) for name, rows in found["runs"].items()}
-    return SideStats(**found)
-
-
-def _drawn(here: str, options: dict[str, Any], side: Any) -> str:  # noqa: ANN401 - either side
-    """A side of the join as HTML; what a restored state alone knows is left out."""
-    named = ("left_key", "foreign_key", "right_key")
-    keys = {name: ", ".join(options[name]) for name in named if name in options}
-    places = {name: "here" if name == here else "elsewhere" for name in ("left", "right")}
-    left, right = ((name, keys.get(f"{name}_key", ""), place) for name, place in places.items())
-    try:
-        pending = "yes: send what is due" if side.pending else "no"
-        step = getattr(side, "step", None)
-    except InvalidArgument:
-        pending, step = "this side was closed", None
-    how = f"{options['how']} join" if "how" in options else "join, restored from its state"
-    return Page(
-        title=f"{here} side of a staged {how}",
-        svg=related(left, keys["foreign_key"], right) if keys else "",
-        facts=(
-            ("state", options["state"] or "in memory"),
-            ("pending", pending),
-            *((("step", f"{step:,}"),) if step is not None else ()),
-        ),
-    ).html()
 
 
 def _options(

@@ -28,8 +28,9 @@ from plait._checks import Path, _flag, _path
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.join import Columns, _choice, _columns, _names
 from plait.sizes import Size, parse_size
+from plait.spark.join_rows import OP, SEQ
 from plait.spark.join_state import Commit, Step, Store
-from plait.spark.join_step import CHANGES, MOVED, OP, SEQ, Joined, Scratch
+from plait.spark.join_step import CHANGES, MOVED, Joined, Scratch
 from plait.spark.join_step import met as _met
 from plait.spark.join_step import routes as _routes
 from plait.spark.join_step import streamed as _streamed

@@ -26,7 +26,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from plait import _native
 from plait.errors import InvalidArgument, NullKey, Unsupported
 from plait.order import _quoted_if_odd
-from plait.spark.join_step import OP, SEQ, Joined
+from plait.spark.join_rows import OP, SEQ
+from plait.spark.join_step import Joined
 from plait.spark.shipping import shipped
 from plait.spark.types import to_spark
 

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import functions as sf
 
 from plait.errors import InvalidArgument
 from plait.join import ForeignKeyJoin
-from plait.spark.join_state import STATE, _sync
+from plait.spark.join_rows import OP, SEQ, ChangeFiles, as_struct, as_table, rows_of, with_seq
+from plait.spark.join_state import STATE
 from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit as _memory_limit
@@ -43,10 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-OP, SEQ = "_op", "_seq"
 CHANGES, MOVED = "changes.parquet", "moved.parquet"
-# Rows of a change file between looks at memory; Spark reads files by row groups.
-_GROUP_ROWS = 131_072
 _REPORT = "shard int, report string"
 _ROW_BITS = 40
 
@@ -96,7 +93,7 @@ class Joined:
             before=self.is_told_before,
             on_null_key=self.on_null_key,
             left_schema=self.left,
-            right_schema=_numbered(self.right, has_seq=self.has_seq[1]),
+            right_schema=with_seq(self.right, has_seq=self.has_seq[1]),
             state=state,
             memory_limit=_memory_limit(self.memory_limit),
             threads=threads(),
@@ -113,7 +110,7 @@ class Joined:
             how="left",
             before=True,
             on_null_key=self.on_null_key,
-            left_schema=_numbered(
+            left_schema=with_seq(
                 pa.schema([*keys, *foreign, ("row", pa.int64())]), has_seq=self.has_seq[0]
             ),
             right_schema=pa.schema(foreign),
@@ -220,7 +217,7 @@ def _placed(
     schema = edge_schema(declared)
 
     def place(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
-        left = _rows_of(table["row"], joined.left, has_seq=joined.has_seq[0])
+        left = rows_of(table["row"], joined.left, has_seq=joined.has_seq[0])
         names = {f"k{i}": name for i, name in enumerate(joined.left_key)}
         names |= {f"f{i}": name for i, name in enumerate(joined.foreign_key)}
         given = {new: left[name] for new, name in names.items()}
@@ -241,12 +238,12 @@ def _placed(
             changed = changed.set_column(index, changed.schema.field(index), changes[f"k{i}"])
         old = [changes[f"before.f{i}"] for i in range(len(joined.foreign_key))]
         ops = changes[OP]
-        return _as_table(
+        return as_table(
             [
                 pc.if_else(pc.equal(ops, "delete"), "delete", "upsert"),
                 pc.not_equal(ops, "insert"),
-                _struct(old, schema.field("old").type),
-                _struct(changed.columns, schema.field("row").type),
+                as_struct(old, schema.field("old").type),
+                as_struct(changed.columns, schema.field("row").type),
             ],
             schema,
         )
@@ -275,7 +272,7 @@ def written(joined: Joined, versions: Versions, routed: DataFrame, right: DataFr
         with (
             versions.version("rows", shard) as folder,
             joined.rows(folder / STATE) as rows,
-            _Writers(folder, schema) as writers,
+            ChangeFiles(folder, schema) as writers,
         ):
             before, moved = rows.stats, _moved(joined, left)
             for batch in _changes(joined, rows, versions.batch, left, right):
@@ -324,10 +321,10 @@ def _changes(
 ) -> Iterator[pa.RecordBatch]:
     sides: dict[str, pa.Table] = {}
     if left.num_rows:
-        came = _rows_of(left["row"], joined.left, has_seq=False)
+        came = rows_of(left["row"], joined.left, has_seq=False)
         sides["left"] = came.select(joined.left.names).append_column(OP, left[OP])
     if right.num_rows:
-        sides["right"] = _rows_of(right["row"], joined.right, has_seq=joined.has_seq[1])
+        sides["right"] = rows_of(right["row"], joined.right, has_seq=joined.has_seq[1])
     stream = rows.apply(**sides, step=batch)
     _check_once(joined, rows, "right", is_numbered=joined.has_seq[1])
     for made in stream:
@@ -340,7 +337,7 @@ def _moved(joined: Joined, left: pa.Table) -> pa.Table | None:
     """Primary keys of rows that came from another shard or went to one, under their new names."""
     if not left.num_rows or not pc.any(left["moved"]).as_py():
         return None
-    rows = _rows_of(left["row"], joined.left, has_seq=False).filter(left["moved"])
+    rows = rows_of(left["row"], joined.left, has_seq=False).filter(left["moved"])
     return rows.select(joined.left_key).rename_columns(joined.key)
 
 
@@ -355,34 +352,6 @@ def _apart(
     met = numbered.join(marks, keys=key, join_type="inner")["\0row"]
     is_met = pc.is_in(pa.array(range(batch.num_rows), pa.int64()), value_set=met)
     return batch.filter(pc.invert(is_met)), batch.filter(is_met)
-
-
-class _Writers:
-    """Files of changes of one shard, made when the first row comes."""
-
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
-        self._folder, self._schema = folder, schema
-        self._open: dict[str, tuple[pq.ParquetWriter, Any]] = {}
-        self.rows: dict[str, int] = {}
-
-    def __enter__(self) -> _Writers:  # noqa: PYI034 - never subclassed
-        return self
-
-    def write(self, name: str, batch: pa.RecordBatch) -> None:
-        """Adds rows to a file."""
-        if not batch.num_rows:
-            return
-        if name not in self._open:
-            sink = pa.OSFile(str(self._folder / name), "wb")
-            self._open[name] = (pq.ParquetWriter(sink, self._schema, compression="zstd"), sink)
-        self._open[name][0].write_batch(to_spark(batch, self._schema), _GROUP_ROWS)
-        self.rows[name] = self.rows.get(name, 0) + batch.num_rows
-
-    def __exit__(self, *_: object) -> None:
-        for name, (writer, sink) in self._open.items():
-            writer.close()
-            sink.close()
-            _sync(self._folder / name)
 
 
 # -- rows that moved -------------------------------------------------------------------------------
@@ -444,11 +413,6 @@ def _shard(joined: Joined, keys: list[Column], otherwise: list[Column] | None = 
     return sf.when(known, shard).otherwise(_shard(joined, otherwise))
 
 
-def _numbered(schema: pa.Schema, *, has_seq: bool) -> pa.Schema:
-    """Columns of changes whose numbers the state keeps, to recognise those that come too late."""
-    return schema.append(pa.field(SEQ, pa.int64())) if has_seq else schema
-
-
 def _check_once(joined: Joined, join: ForeignKeyJoin, side: str, *, is_numbered: bool) -> None:
     """A shuffle has no order: which of two changes is the last, only a number can say."""
     if not is_numbered and join.stats.folded:
@@ -458,26 +422,3 @@ def _check_once(joined: Joined, join: ForeignKeyJoin, side: str, *, is_numbered:
             got=f"key ({', '.join(keys)})",
             hint="give the changes a column `_seq` of whole numbers that grow",
         )
-
-
-def _rows_of(column: pa.ChunkedArray, schema: pa.Schema, *, has_seq: bool) -> pa.Table:
-    """The rows in a column of structs, `_op` and `_seq` among them; equal numbers in one order."""
-    rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(c) for c in column.chunks])
-    names = [*schema.names, *(name for name in (OP, SEQ) if name in rows.column_names)]
-    types = {OP: pa.string(), SEQ: pa.int64()}
-    wanted = pa.schema(
-        [(name, schema.field(name).type if name in schema.names else types[name]) for name in names]
-    )
-    rows = rows.select(names).cast(wanted)
-    return rows.sort_by(SEQ) if has_seq else rows
-
-
-def _struct(columns: list[Any], type_: pa.StructType) -> pa.Array:
-    flat = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    flat = [c.cast(f.type) for c, f in zip(flat, type_, strict=True)]
-    return pa.StructArray.from_arrays(flat, fields=list(type_))
-
-
-def _as_table(columns: list[Any], schema: pa.Schema) -> pa.Table:
-    flat = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    return pa.Table.from_arrays(flat, schema=schema)
