@@ -184,7 +184,20 @@ pub(crate) fn readers(
 pub(crate) fn open_source(
     path: &str,
     id: SourceId,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Source> {
+    open_source_in(&FooterPool::default(), path, id, stores, context)
+}
+
+/// The same, one of several that share what they have in common.
+///
+/// # Errors
+/// As [`open_source`].
+pub(crate) fn open_source_in(
     pool: &FooterPool,
+    path: &str,
+    id: SourceId,
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {

@@ -36,7 +36,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("arrow_file", "block footer_checks leaf page runtime schema source store"),
     ("deleted", "arrow_file runtime source store"),
     ("options", "deleted runtime"),
-    ("files", "deleted leaf options runtime schema selection source store"),
+    ("files", "deleted footer leaf options runtime schema selection source store"),
     ("properties", "leaf options page schema source"),
     ("scan", "arrow_file file_values json runtime source store"),
     ("stream", "arrow_file json options runtime source store"),
@@ -60,7 +60,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "chunk drops files json keys leaf options order page partition properties report runtime schema sink source store",
+        "chunk drops files footer json keys leaf options order page partition properties report runtime schema sink source store",
     ),
     (
         "read",

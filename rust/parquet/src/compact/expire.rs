@@ -33,7 +33,6 @@ use super::put::{Writer, step};
 use super::signs::{end_abandoned, now_s, sweep};
 use super::swap::{self, Swap};
 use crate::files::open_source;
-use crate::footer::FooterPool;
 use crate::runtime::Context;
 use crate::store::Stores;
 use crate::store::exchange::Difference;
@@ -372,13 +371,7 @@ fn examine(
     if !is_visible(&replaced.path) && root.look(&replaced.path)?.is_none() {
         return Ok(ReplacedFile::Gone(0, None));
     }
-    match open_source(
-        &root.location(&replaced.path),
-        SourceId(0),
-        &FooterPool::default(),
-        stores,
-        context,
-    ) {
+    match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
         Ok(source) if source.footer_text() == replaced.footer => {
             Ok(ReplacedFile::Gone(source.store.len(), Some(source.store.written_at())))
         }

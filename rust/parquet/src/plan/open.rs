@@ -13,7 +13,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::value::{Plan, PlanSource, PlanTask};
-use crate::files::{live, open_source};
+use crate::files::{live, open_source_in};
 use crate::footer::FooterPool;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::source::Source;
@@ -47,7 +47,7 @@ pub(crate) fn open_planned<'a>(
     let files = each(&readers, indices.len(), |i| {
         context.check_cancelled()?;
         let planned = &plan.sources[indices[i]];
-        let file = open_source(&planned.path, SourceId(0), &pool, stores, context)?;
+        let file = open_source_in(&pool, &planned.path, SourceId(0), stores, context)?;
         check_file(&file, planned).map(|()| Arc::new(file))
     })?;
     let opened = live(files, &plan.options.deletion_vectors, &readers, stores, context)?;
