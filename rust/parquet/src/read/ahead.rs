@@ -120,6 +120,25 @@ impl FilesAhead {
         Some(batch)
     }
 
+    /// Reads the next rows of a file that was asked for before and has none ready, if there is one.
+    fn read_one(&self) {
+        let waiting = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of a file that another thread reads, rows are ready soon.
+            let found = asked.iter().enumerate().find_map(|(at, file)| {
+                let waiting = self.cursors.get(*file)?.try_lock().ok()?;
+                waiting.lacks().then_some((at, waiting))
+            });
+            let Some((at, waiting)) = found else { return };
+            if let Some(file) = asked.remove(at) {
+                asked.push_back(file);
+            }
+            waiting
+        };
+        let mut waiting = waiting;
+        waiting.fill(&self.context);
+    }
+
     /// The file that is asked for, and others that have no batch ready.
     fn wanted(&self, file: usize) -> Vec<usize> {
         let mut wanted = vec![file];
@@ -170,6 +189,28 @@ impl WaitingFile {
             self.cursor = None;
         }
         self.ready = next.map(|next| (next.map(|(batch, _)| batch), charge));
+    }
+}
+
+/// Workers of a merge that read ahead once nothing else is left to do: one thread puts rows in order,
+/// which takes longer than copying them.
+pub(super) struct AheadWorkers {
+    pub(super) workers: ScopedWorkers,
+    pub(super) files: Arc<FilesAhead>,
+}
+
+impl Workers for AheadWorkers {
+    fn count(&self) -> usize {
+        self.workers.count()
+    }
+
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        let reads = match self.files.ahead {
+            ReadsAhead::NextRows => self.count() * FILES_A_THREAD,
+            ReadsAhead::Nothing | ReadsAhead::NextFiles => 0,
+        };
+        self.workers
+            .run(count + reads, &|i| if i < count { task(i) } else { self.files.read_one() });
     }
 }
 

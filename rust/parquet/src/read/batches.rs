@@ -12,7 +12,7 @@ use plait_core::plan::{DropOptions, OnDuplicate};
 use plait_core::stream::{MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Unite};
 use plait_core::workers::{Workers, each};
 
-use super::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
+use super::ahead::{AheadWorkers, FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
 use super::all_bounds::ColumnBounds;
 use super::file::ReadFile;
 use super::groups::{MergeGroups, RowsOfGroup};
@@ -114,7 +114,9 @@ impl SortedRead {
             }),
             path: Some(read.known.path().to_owned()),
         });
-        let mut merge = self.merge(sources.collect(), shared, options)?;
+        let workers = ScopedWorkers::new(self.options.threads);
+        let workers = Box::new(AheadWorkers { workers, files: Arc::clone(&ahead) });
+        let mut merge = self.merge(sources.collect(), shared, options, workers)?;
         for (source, file) in files.iter().enumerate() {
             let key = match file.first_key.get() {
                 Some(key) => key,
@@ -150,7 +152,8 @@ impl SortedRead {
                 path: Some(format!("{first} and {} more", group.len() - 1)),
             });
         }
-        let mut merge = self.merge(sources, shared, &options)?;
+        let workers = Box::new(ScopedWorkers::new(self.options.threads));
+        let mut merge = self.merge(sources, shared, &options, workers)?;
         for (source, key) in first_keys.iter().enumerate() {
             merge.begin_from(source, key)?;
         }
@@ -162,8 +165,8 @@ impl SortedRead {
         sources: Vec<MergeSource>,
         shared: &ReadShared,
         options: &MergeStreamOptions,
+        workers: Box<dyn Workers>,
     ) -> Result<MergeStream> {
-        let workers = Box::new(ScopedWorkers::new(self.options.threads));
         let mut merge = MergeStream::try_new(sources, options, workers)?;
         let merges = if self.groups.is_some() { MergeGroups::IN_ONE_SHARE } else { 1 };
         merge.bound_batches(shared.sizes.given_bytes / merges);
