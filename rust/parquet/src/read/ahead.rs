@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! merge asks file 3 ─▶ batch ready? ─ no ─▶ threads read files 3, 0, 7 … at once ─▶ batch of file 3
+//! one thread puts rows in order │ others copy rows, then read files that have no batch ready
 //! ```
 //!
 //! # Invariants
@@ -122,7 +123,7 @@ impl FilesAhead {
 
     /// Reads the next rows of a file that was asked for before and has none ready, if there is one.
     fn read_one(&self) {
-        let waiting = {
+        let mut waiting = {
             let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
             // Of a file that another thread reads, rows are ready soon.
             let found = asked.iter().enumerate().find_map(|(at, file)| {
@@ -135,7 +136,6 @@ impl FilesAhead {
             }
             waiting
         };
-        let mut waiting = waiting;
         waiting.fill(&self.context);
     }
 
