@@ -18,7 +18,7 @@ from .peak_memory import measured
 pytestmark = pytest.mark.local
 
 FILES = 150
-# 112 files fit the first limit, all fit the second.
+# 106 files fit the first limit, all fit the second.
 LESS, MORE = "16MB", "512MB"
 
 
