@@ -279,7 +279,7 @@ pub(crate) fn hash_outputs(
     if sources.is_empty() {
         return Ok(ContentHash { rows: 0, total: 0, leaves: vec![0; rows_in.leaves.len()] });
     }
-    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
     let leaves = output_leaves(&reconciled);
     hash(

@@ -155,12 +155,13 @@ fn can_hold(condition: &Condition<Column>, source: &Source) -> bool {
         if !is_whole {
             return None;
         }
-        let meta = source.meta.file_metadata();
+        let meta = source.file();
         let schema =
             parquet_to_arrow_schema(meta.schema_descr(), meta.key_value_metadata()).ok()?;
         let [name] = leaf.descr.path().parts() else { return None };
         let found = StatisticsConverter::try_new(name, &schema, meta.schema_descr()).ok()?;
-        let groups = || source.meta.row_groups().iter();
+        let footer = source.footer().ok()?;
+        let groups = || footer.row_groups().iter();
         // So have those of old writers.
         let is_old = |group: &RowGroupMetaData| {
             let chunk = leaf_in(source, leaf).and_then(|i| group.columns().get(i));

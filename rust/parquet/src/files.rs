@@ -37,8 +37,8 @@ pub(crate) fn open_sources(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
-    let pool = FooterPool::default();
-    let open = |id, store| Source::open_sharing(&pool, id, store).map(Arc::new);
+    let pool = FooterPool::new(context);
+    let open = |id, store| Source::open_in(&pool, id, store).map(Arc::new);
     open_all_by(patterns, first_id, threads, stores, context, open)
 }
 
@@ -123,8 +123,8 @@ pub(crate) fn open_each(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Opened>> {
-    let pool = FooterPool::default();
-    let open = |id, store| Source::open_sharing(&pool, id, store).map(Arc::new);
+    let pool = FooterPool::new(context);
+    let open = |id, store| Source::open_in(&pool, id, store).map(Arc::new);
     open_each_by(patterns, first_id, threads, stores, context, open)
 }
 
@@ -187,21 +187,21 @@ pub(crate) fn open_source(
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
-    open_source_in(&FooterPool::default(), path, id, stores, context)
+    Source::open(id, watched(path, stores, context)?)
 }
 
-/// The same, one of several that share what they have in common.
+/// The same for one of several, with a footer in `pool`.
 ///
 /// # Errors
 /// As [`open_source`].
 pub(crate) fn open_source_in(
-    pool: &FooterPool,
+    pool: &Arc<FooterPool>,
     path: &str,
     id: SourceId,
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
-    Source::open_sharing(pool, id, watched(path, stores, context)?)
+    Source::open_in(pool, id, watched(path, stores, context)?)
 }
 
 fn watched(path: &str, stores: &Stores, context: &Context) -> Result<Arc<dyn RangeReader>> {
@@ -301,7 +301,7 @@ mod tests {
         let context = Context::new(1 << 24);
         let stores = Stores::try_new(&Default::default(), &context).unwrap();
         let sources = open_sources(&paths, 0, Some(1), &stores, &context).unwrap();
-        let schema = |i: usize| sources[i].meta.file_metadata().schema_descr_ptr();
+        let schema = |i: usize| sources[i].file().schema_descr_ptr();
         assert!(Arc::ptr_eq(&schema(0), &schema(1)));
         assert!(!Arc::ptr_eq(&schema(0), &schema(2)));
         assert_eq!(sources.iter().map(|source| source.rows()).collect::<Vec<_>>(), [1, 2, 3]);

@@ -197,9 +197,9 @@ pub fn inspect_in(
         }
         _ => None,
     };
-    let file = source.meta.file_metadata();
+    let file = source.file();
     let mut row_groups = Vec::new();
-    for (g, group) in source.meta.row_groups().iter().enumerate() {
+    for (g, group) in source.footer()?.row_groups().iter().enumerate() {
         let mut columns = Vec::new();
         for (leaf, chunk) in group.columns().iter().enumerate() {
             let pages = match options.pages {
@@ -245,7 +245,7 @@ pub fn inspect_in(
 type KeyShown = Vec<Option<ShownValue>>;
 
 fn keys_of(source: &Source, order: &SortOrder) -> Result<KeyLeaves> {
-    let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
+    let reconciled = reconcile(&[(source.path(), source.file())], &Unite::default())?;
     key_leaves(order, &reconciled, &output_leaves(&reconciled))
 }
 

@@ -31,7 +31,6 @@ mod file_values;
 mod files;
 mod folder;
 mod footer;
-mod footer_checks;
 mod guard;
 mod inspect;
 mod join;

@@ -67,7 +67,7 @@ fn by_output(
     adapters: &[LeafAdapter],
     reconciled: &Reconciled,
 ) -> Result<SortOrder> {
-    let descr = source.meta.file_metadata().schema_descr();
+    let descr = source.schema();
     let mut columns = Vec::with_capacity(order.len());
     for column in order.columns() {
         let own = match key_leaf(descr, &column.path) {
@@ -95,7 +95,7 @@ fn is_leaf(adapter: &LeafAdapter, leaf: usize) -> bool {
 /// Whether a source claims `order`, or a longer one, of the very leaves that are its key columns.
 pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
     let Ok(Some(own)) = claimed(source) else { return false };
-    let descr = source.meta.file_metadata().schema_descr();
+    let descr = source.schema();
     // What begins with a curve is in no order of its columns, and the other way round.
     let is_beginning = match (order.curve(), own.curve()) {
         (None, _) => own.plain().len() >= order.len(),
@@ -113,7 +113,7 @@ pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bo
 
 /// The order one source claims: from Plait's entry, from Quickwit's, or from `sorting_columns`.
 pub(crate) fn claimed(source: &Source) -> Result<Option<SortOrder>> {
-    let entries = source.meta.file_metadata().key_value_metadata();
+    let entries = source.file().key_value_metadata();
     let entry = |name| entries.into_iter().flatten().find(|entry| entry.key == name);
     let text = |name| entry(name).and_then(|entry| entry.value.as_deref());
     let quickwit = text(QUICKWIT_ORDER_ENTRY).filter(|text| text.trim_end().ends_with("/V2"));
@@ -123,7 +123,8 @@ pub(crate) fn claimed(source: &Source) -> Result<Option<SortOrder>> {
         }
     }
     let mut found: Option<&Vec<SortingColumn>> = None;
-    for group in source.meta.row_groups() {
+    let footer = source.footer()?;
+    for group in footer.row_groups() {
         let Some(columns) = group.sorting_columns().filter(|c| !c.is_empty()) else {
             return Ok(None);
         };

@@ -25,7 +25,7 @@ use crate::leaf::OutputLeaf;
 use crate::options::{MergeOptions, StatisticsLevel, Tier};
 use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::schema::LeafAdapter;
-use crate::source::Source;
+use crate::source::{ChunkEntry, Source};
 
 /// Level for zstd where the sources use zstd: footers do not tell the level. 3 is zstd's default
 /// and what most writers of lakes use.
@@ -93,21 +93,21 @@ pub(crate) fn encodings(
         None => page_version(sources)?,
     };
     let column = |leaf: &OutputLeaf| {
-        let first = first_chunk(sources, leaf);
-        let codec = first.map_or(Compression::ZSTD(zstd(ZSTD_LEVEL)), |(chunk, _)| {
+        let first = first_chunk(sources, leaf)?;
+        let codec = first.as_ref().map_or(Compression::ZSTD(zstd(ZSTD_LEVEL)), |(chunk, _)| {
             writable(chunk.compression())
         });
-        let encoding = match first {
+        let encoding = match &first {
             Some((chunk, true)) => value_encoding(chunk, leaf.descr.physical_type()),
             _ => None,
         };
-        ColumnEncoding {
+        Ok(ColumnEncoding {
             codec: codec_text(codec),
-            dictionary: first.is_none_or(|(chunk, _)| has_paying_dictionary(chunk)),
+            dictionary: first.is_none_or(|(chunk, _)| has_paying_dictionary(&chunk)),
             encoding: encoding.map(|encoding| encoding.to_string()),
-        }
+        })
     };
-    Ok(Encodings { page_version, columns: leaves.iter().map(column).collect() })
+    Ok(Encodings { page_version, columns: leaves.iter().map(column).collect::<Result<_>>()? })
 }
 
 /// Leaves of floats whose bounds an output cannot declare to be in IEEE 754 total order: chunks or
@@ -124,25 +124,26 @@ pub(crate) fn type_defined_floats(
     if !copy_tiers.iter().any(|tier| matches!(tier, Tier::Chunk | Tier::Page)) {
         return Ok(found);
     }
-    for leaf in leaves {
-        let is_float = matches!(leaf.descr.physical_type(), Physical::FLOAT | Physical::DOUBLE)
-            || matches!(leaf.descr.logical_type_ref(), Some(LogicalType::Float16));
-        if !is_float {
-            continue;
-        }
-        for source in sources {
+    let is_float = |leaf: &&OutputLeaf| {
+        matches!(leaf.descr.physical_type(), Physical::FLOAT | Physical::DOUBLE)
+            || matches!(leaf.descr.logical_type_ref(), Some(LogicalType::Float16))
+    };
+    let floats: Vec<&OutputLeaf> = leaves.iter().filter(is_float).collect();
+    for source in sources.iter().filter(|source| source.rows() > 0 && !floats.is_empty()) {
+        let footer = source.footer()?;
+        for leaf in &floats {
             let LeafAdapter::Same { leaf: index, .. } = leaf.adapter(source.id)? else { continue };
-            let orders = source.meta.file_metadata().column_orders();
+            let orders = source.file().column_orders();
             let is_total = matches!(
                 orders.and_then(|orders| orders.get(*index)),
                 Some(ColumnOrder::IEEE_754_TOTAL_ORDER)
             );
-            let counts = source.meta.row_groups().iter().all(|group| {
+            let counts = footer.row_groups().iter().all(|group| {
                 let statistics = group.columns().get(*index).and_then(|c| c.statistics());
                 statistics
                     .is_none_or(|s| s.nan_count_opt().is_some() || s.min_bytes_opt().is_none())
             });
-            if !(is_total && counts) && source.rows() > 0 {
+            if !(is_total && counts) {
                 found.insert(leaf.index);
             }
         }
@@ -222,19 +223,18 @@ pub(crate) fn properties(
 }
 
 /// First non-empty chunk that gives `leaf`, and whether its values are not cast.
-fn first_chunk<'a>(
-    sources: &'a [Arc<Source>],
-    leaf: &OutputLeaf,
-) -> Option<(&'a ColumnChunkMetaData, bool)> {
-    sources.iter().find_map(|source| {
-        let (index, same) = match leaf.adapter(source.id).ok()? {
+fn first_chunk(sources: &[Arc<Source>], leaf: &OutputLeaf) -> Result<Option<(ChunkEntry, bool)>> {
+    for source in sources {
+        let (index, same) = match leaf.adapter(source.id)? {
             LeafAdapter::Same { leaf, .. } => (*leaf, true),
             LeafAdapter::Cast { leaf, .. } => (*leaf, false),
-            LeafAdapter::Missing { .. } => return None,
+            LeafAdapter::Missing { .. } => continue,
         };
-        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0)?;
-        Some((group.columns().get(index)?, same))
-    })
+        if let Some(group) = source.first_group_with_rows() {
+            return Ok(Some((source.chunk(group, index)?, same)));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether the source kept a dictionary for all of the chunk, or did not tell.
@@ -279,15 +279,12 @@ fn value_encoding(chunk: &ColumnChunkMetaData, physical: Physical) -> Option<Enc
 /// Version of the first data page that can be looked at. Footers of our own tell it.
 fn page_version(sources: &[Arc<Source>]) -> Result<u8> {
     for source in sources {
-        let file = source.meta.file_metadata();
+        let file = source.file();
         if source.rows() > 0 && file.created_by().is_some_and(|by| by.starts_with(CREATED_BY)) {
             return Ok(if file.version() == 2 { 2 } else { 1 });
         }
-        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0);
-        let chunk = group.and_then(|g| g.columns().first());
-        let Some(start) = chunk.and_then(|c| u64::try_from(c.data_page_offset()).ok()) else {
-            continue;
-        };
+        let Some(group) = source.first_group_with_rows() else { continue };
+        let Ok(start) = u64::try_from(source.chunk(group, 0)?.data_page_offset()) else { continue };
         let end = source.store.len().min(start.saturating_add(64 << 10));
         if start >= end {
             continue;

@@ -395,17 +395,3 @@ pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk, order: FloatOrder) -> 
     let close = order.apply(chunk.close)?;
     group.append_column(&chunk.bytes, close).map_err(unwrap_error)
 }
-
-/// Encoded bytes of each leaf in all sources.
-#[must_use]
-pub(crate) fn sizes(weaving: &WeaveContext, leaves: &[OutputLeaf]) -> Vec<u64> {
-    let size = |leaf: &OutputLeaf| -> u64 {
-        let of = |source: &Arc<Source>| {
-            let index = leaf.adapter(source.id).ok()?.leaf()?;
-            let chunks = source.meta.row_groups().iter().map(|group| group.column(index));
-            Some(chunks.map(|c| c.uncompressed_size().max(0).unsigned_abs()).sum::<u64>())
-        };
-        weaving.sources.iter().filter_map(of).sum()
-    };
-    leaves.iter().map(size).collect()
-}

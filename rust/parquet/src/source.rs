@@ -12,26 +12,22 @@
 //! encrypted, no chunk lies in another file.
 //!
 //! # Cost
-//! That of reading the footer (`footer_checks`). The footer is held decoded.
+//! That of reading the footer, and of holding it (`footer`).
 //!
 //! # Not here
-//! The checks (`footer_checks`); page indexes (`page::locate`); schemas (`plait_core::schema`).
+//! The checks (`footer`); page indexes (`page::locate`); schemas (`plait_core::schema`).
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
-use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
+use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData};
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
-use sha2::{Digest, Sha256};
 
-use crate::footer::{FooterParts, FooterPool, StoredFooter};
-use crate::footer_checks::{
-    TRAILER_BYTES, check_footer, check_meta, chunk_range, decode, read_footer,
-};
+use crate::footer::{DecodedFooter, FooterPool, OpenedFooter, SourceFooter, chunk_range};
 use crate::output::TempFile;
 use crate::selection::{Selection, intersection};
 use crate::store::{RangeReader, open_local};
@@ -42,12 +38,14 @@ pub(crate) struct Source {
     pub id: SourceId,
     /// Its bytes.
     pub store: Arc<dyn RangeReader>,
-    /// Its footer, without page indexes.
-    pub meta: Arc<ParquetMetaData>,
+    footer: SourceFooter,
     /// SHA-256 of the footer's bytes: names this version of the file.
     pub footer_hash: [u8; 32],
     /// Bytes of the footer and of what follows it.
     pub footer_bytes: u64,
+    /// Bytes of all its pages, before and after compression.
+    pub encoded_bytes: u64,
+    pub stored_bytes: u64,
     row_starts: Vec<u64>,
     /// Its rows, unless all rows of the file are.
     selection: Option<Arc<Selection>>,
@@ -62,85 +60,37 @@ impl Source {
     /// [`Kind::CorruptSource`] when the footer contradicts the format, the file or itself,
     /// [`Kind::EncryptedSource`], [`Kind::Unsupported`] when columns lie in other files.
     pub(crate) fn open(id: SourceId, store: Arc<dyn RangeReader>) -> Result<Self> {
-        Self::read(id, store, |_, _| None).map(|(source, ..)| source)
+        Self::read(id, store, None)
     }
 
-    /// The same, with a schema that is held once for all files in `pool` that have it.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub(crate) fn open_sharing(
-        pool: &FooterPool,
-        id: SourceId,
-        store: Arc<dyn RangeReader>,
-    ) -> Result<Self> {
-        let (source, footer, parts) =
-            Self::read(id, store, |footer, parts| pool.schema(footer, parts))?;
-        let schema = source.meta.file_metadata().schema_descr_ptr();
-        pool.keep_schema(&footer, &parts, &schema);
-        Ok(source)
-    }
-
-    /// The same, with the footer as it is stored, from which [`again`](Self::again) makes the source.
+    /// The same for one of many files, with a footer in `pool`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn open_in(
-        pool: &FooterPool,
+        pool: &Arc<FooterPool>,
         id: SourceId,
         store: Arc<dyn RangeReader>,
-    ) -> Result<(Self, StoredFooter)> {
-        let (source, footer, parts) =
-            Self::read(id, store, |footer, parts| pool.schema(footer, parts))?;
-        let schema = source.meta.file_metadata().schema_descr_ptr();
-        let stored = pool.store(&footer, parts, schema);
-        Ok((source, stored))
-    }
-
-    /// The source of which `footer` is, without reading it again.
-    ///
-    /// # Errors
-    /// None, for the footer of a source that was opened.
-    pub(crate) fn again(
-        id: SourceId,
-        store: &Arc<dyn RangeReader>,
-        footer: &StoredFooter,
-        hash: [u8; 32],
     ) -> Result<Self> {
-        let bytes = footer.bytes();
-        let start = store.len().saturating_sub(bytes.len() as u64 + TRAILER_BYTES);
-        let meta = decode(&bytes, Some(footer.schema()))?;
-        Self::of(id, Arc::clone(store), meta, start, hash)
+        Self::read(id, store, Some(pool))
     }
 
     fn read(
         id: SourceId,
         store: Arc<dyn RangeReader>,
-        schema: impl Fn(&[u8], &FooterParts) -> Option<SchemaDescPtr>,
-    ) -> Result<(Self, Bytes, FooterParts)> {
-        let in_file = |e: Error| e.with_path(store.path());
-        let (footer, footer_start) = read_footer(&*store).map_err(in_file)?;
-        let parts = check_footer(&footer).map_err(in_file)?;
-        let meta = decode(&footer, schema(&footer, &parts).as_ref()).map_err(in_file)?;
-        let hash = Sha256::digest(&footer).into();
-        Self::of(id, store, meta, footer_start, hash).map(|source| (source, footer, parts))
-    }
-
-    fn of(
-        id: SourceId,
-        store: Arc<dyn RangeReader>,
-        meta: ParquetMetaData,
-        footer_start: u64,
-        footer_hash: [u8; 32],
+        pool: Option<&Arc<FooterPool>>,
     ) -> Result<Self> {
-        let row_starts = check_meta(&meta, footer_start).map_err(|e| e.with_path(store.path()))?;
-        let footer_bytes = store.len() - footer_start;
+        let opened = SourceFooter::open(&*store, pool).map_err(|e| e.with_path(store.path()))?;
+        let OpenedFooter { footer, hash, start, row_starts, encoded_bytes, stored_bytes } = opened;
+        let footer_bytes = store.len() - start;
         Ok(Self {
             id,
             store,
-            meta: Arc::new(meta),
-            footer_hash,
+            footer,
+            footer_hash: hash,
             footer_bytes,
+            encoded_bytes,
+            stored_bytes,
             row_starts,
             selection: None,
             is_scratch: false,
@@ -169,9 +119,11 @@ impl Source {
         Self {
             id,
             store: Arc::clone(&self.store),
-            meta: Arc::clone(&self.meta),
+            footer: self.footer.clone(),
             footer_hash: self.footer_hash,
             footer_bytes: self.footer_bytes,
+            encoded_bytes: self.encoded_bytes,
+            stored_bytes: self.stored_bytes,
             row_starts: self.row_starts.clone(),
             selection: self.selection.clone(),
             is_scratch: self.is_scratch,
@@ -256,7 +208,7 @@ impl Source {
     /// Number of row groups.
     #[must_use]
     pub(crate) fn num_row_groups(&self) -> usize {
-        self.meta.num_row_groups()
+        self.row_starts.len().saturating_sub(1)
     }
 
     /// The row group that holds `row`, and the row's place in it; behind the last row, the number
@@ -276,16 +228,27 @@ impl Source {
         self.row_group_start(row_group + 1) - self.row_group_start(row_group)
     }
 
+    /// Number of rows in each row group.
+    pub(crate) fn rows_of_groups(&self) -> impl Iterator<Item = u64> + '_ {
+        self.row_starts.windows(2).map(|rows| rows[1] - rows[0])
+    }
+
     /// First row of a row group, the number of rows behind the last.
     #[must_use]
     pub(crate) fn row_group_start(&self, row_group: usize) -> u64 {
         self.row_starts.get(row_group).copied().unwrap_or_else(|| self.rows())
     }
 
+    /// The first row group with rows.
+    #[must_use]
+    pub(crate) fn first_group_with_rows(&self) -> Option<usize> {
+        (0..self.num_row_groups()).find(|group| self.row_group_rows(*group) > 0)
+    }
+
     /// Number of leaf columns.
     #[must_use]
     pub(crate) fn num_leaves(&self) -> usize {
-        self.meta.file_metadata().schema_descr().num_columns()
+        self.schema().num_columns()
     }
 
     /// The leaf column `leaf`.
@@ -294,20 +257,43 @@ impl Source {
     /// When `leaf` is not less than [`num_leaves`](Self::num_leaves).
     #[must_use]
     pub(crate) fn leaf(&self, leaf: usize) -> ColumnDescPtr {
-        self.meta.file_metadata().schema_descr().column(leaf)
+        self.schema().column(leaf)
+    }
+
+    /// What the footer says of the file, but for its row groups; its number of rows may be that of
+    /// another file.
+    #[must_use]
+    pub(crate) fn file(&self) -> &FileMetaData {
+        self.footer.file()
+    }
+
+    /// The schema, with its leaves.
+    #[must_use]
+    pub(crate) fn schema(&self) -> &SchemaDescriptor {
+        self.file().schema_descr()
+    }
+
+    /// The footer with its row groups, decoded for as long as it is held.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub(crate) fn footer(&self) -> Result<Arc<DecodedFooter>> {
+        self.footer.decoded().map_err(|e| e.with_path(self.path()))
     }
 
     /// The footer's entry for one column chunk.
     ///
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
-    pub(crate) fn chunk(&self, row_group: usize, leaf: usize) -> Result<&ColumnChunkMetaData> {
-        let chunks = self.meta.row_groups().get(row_group).map(|g| g.columns());
-        chunks.and_then(|chunks| chunks.get(leaf)).ok_or_else(|| {
-            Error::new(Kind::Internal, "no such column chunk")
+    pub(crate) fn chunk(&self, row_group: usize, leaf: usize) -> Result<ChunkEntry> {
+        let footer = self.footer()?;
+        let chunks = footer.row_groups().get(row_group).map(|group| group.num_columns());
+        if chunks.is_none_or(|chunks| leaf >= chunks) {
+            return Err(Error::new(Kind::Internal, "no such column chunk")
                 .with_path(self.path())
-                .with_got(format!("row group {row_group}, leaf {leaf}"))
-        })
+                .with_got(format!("row group {row_group}, leaf {leaf}")));
+        }
+        Ok(ChunkEntry { footer, row_group, leaf })
     }
 
     /// Stored bytes of a chunk's column index, if there is one that lies in the file.
@@ -334,7 +320,22 @@ impl Source {
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
     pub(crate) fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
-        chunk_range(self.chunk(row_group, leaf)?)
+        chunk_range(&*self.chunk(row_group, leaf)?)
+    }
+}
+
+/// The footer's entry for a column chunk that is there.
+pub(crate) struct ChunkEntry {
+    footer: Arc<DecodedFooter>,
+    row_group: usize,
+    leaf: usize,
+}
+
+impl Deref for ChunkEntry {
+    type Target = ColumnChunkMetaData;
+
+    fn deref(&self) -> &ColumnChunkMetaData {
+        self.footer.row_group(self.row_group).column(self.leaf)
     }
 }
 
@@ -355,9 +356,11 @@ mod tests {
     use parquet::file::metadata::ColumnChunkMetaDataBuilder;
     use parquet::file::statistics::Statistics;
 
+    use sha2::{Digest, Sha256};
+
     use super::*;
-    use crate::footer_checks::TAIL_BYTES;
-    use crate::page::testing::{Memory, file, testing_files, with_chunks};
+    use crate::footer::TAIL_BYTES;
+    use crate::page::testing::{Memory, file, footer, testing_files, with_chunks};
 
     fn open(bytes: Vec<u8>) -> Result<Source> {
         Source::open(SourceId(0), Memory::new("m.parquet", bytes))
@@ -375,15 +378,13 @@ mod tests {
         let rows: Vec<_> = (0..4).map(|g| source.row_group_rows(g)).collect();
         assert_eq!(rows, [40, 0, 30, 0]);
         assert_eq!(source.row_group_start(2), 40);
-        assert_eq!(source.chunk(3, 0).unwrap_err().kind(), Kind::Internal);
+        assert_eq!(source.chunk(3, 0).err().unwrap().kind(), Kind::Internal);
     }
 
     #[test]
     fn the_footer_hash_names_the_footer() {
         let bytes = file("message m { required int64 a; }", &[4], |p| p);
-        let footer_len = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap());
-        let footer = &bytes[bytes.len() - 8 - footer_len as usize..bytes.len() - 8];
-        let want: [u8; 32] = Sha256::digest(footer).into();
+        let want: [u8; 32] = Sha256::digest(footer(&bytes)).into();
         assert_eq!(open(bytes.clone()).unwrap().footer_hash, want);
     }
 
@@ -392,8 +393,7 @@ mod tests {
         let columns: String = (0..900).map(|i| format!("required int64 column_{i};")).collect();
         let bytes = file(&format!("message m {{ {columns} }}"), &[3], |p| p);
         let source = open(bytes.clone()).unwrap();
-        let footer_len = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap());
-        assert!(u64::from(footer_len) > TAIL_BYTES);
+        assert!(footer(&bytes).len() as u64 > TAIL_BYTES);
         assert_eq!((source.rows(), source.num_leaves()), (3, 900));
     }
 
@@ -408,32 +408,13 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_promises_too_much_is_refused_before_it_is_decoded() {
-        // FileMetaData { 2: list<SchemaElement> [{ 4: "m", 5: num_children 2^30 }] }
-        let mut footer = vec![0x29, 0x1c, 0x48, 1, b'm', 0x15];
-        footer.extend([0x80, 0x80, 0x80, 0x80, 0x08, 0, 0]);
-        let e = check_footer(&footer).unwrap_err();
-        assert_eq!(e.kind(), Kind::CorruptSource);
-        assert!(e.to_string().contains("more children than there are"), "{e}");
-        // One child each, deeper and deeper.
-        let mut footer = vec![0x29, 0xfc, 0xe8, 0x07];
-        footer.extend([0x48, 1, b'm', 0x15, 2, 0].repeat(1000));
-        footer.push(0);
-        let e = check_footer(&footer).unwrap_err();
-        assert!(e.to_string().contains("nested too deeply"), "{e}");
-        // FileMetaData { 8: encryption_algorithm {} }
-        assert_eq!(check_footer(&[0x8c, 0, 0]).unwrap_err().kind(), Kind::EncryptedSource);
-    }
-
-    #[test]
     fn every_cut_and_every_flipped_bit_of_a_footer_is_an_error_or_a_source() {
         let bytes = file(
             "message m { optional group l (LIST) { repeated group list { required binary element (UTF8); } } required int64 a; }",
             &[4],
             |p| p,
         );
-        let footer_len = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap());
-        for at in bytes.len() - 8 - footer_len as usize..bytes.len() {
+        for at in bytes.len() - 8 - footer(&bytes).len()..bytes.len() {
             for bit in 0..8 {
                 let mut bytes = bytes.clone();
                 bytes[at] ^= 1 << bit;

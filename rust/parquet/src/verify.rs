@@ -186,7 +186,7 @@ pub(crate) fn verify_in(
         sources.extend(open_sources(against, files, None, stores, context)?);
     }
     let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
-    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
     let order = match &asked {
         Some(order) => renamed(order, &reconciled)?,

@@ -21,6 +21,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use plait_core::Result;
 
 use super::{FileSchema, levels};
+use crate::footer::DecodedFooter;
 use crate::leaf::LocationCache;
 use crate::page::{Kept, Pages, guard, unwrap_error};
 use crate::runtime::Context;
@@ -81,14 +82,15 @@ impl Located {
         leaves: Option<&[usize]>,
         batch_rows: usize,
     ) -> Result<LocatedRows> {
-        let descr = self.source.meta.file_metadata().schema_descr();
+        let descr = self.source.schema();
         let mask = match leaves {
             Some(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
             None => ProjectionMask::all(),
         };
         let levels = levels(&self.source, mask, self.schema.schema().fields())?;
         let kept = Kept::default();
-        let group = LocatedGroup { of: self.clone(), row_group, kept: kept.clone() };
+        let footer = self.source.footer()?;
+        let group = LocatedGroup { of: self.clone(), footer, row_group, kept: kept.clone() };
         let mut selectors = Vec::with_capacity(2 * rows.len());
         let mut at = 0;
         for range in rows {
@@ -186,6 +188,7 @@ impl LocatedRows {
 /// One row group.
 struct LocatedGroup {
     of: Located,
+    footer: Arc<DecodedFooter>,
     row_group: usize,
     kept: Kept,
 }
@@ -210,11 +213,11 @@ impl RowGroups for LocatedGroup {
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
-        Box::new(self.of.source.meta.row_groups().get(self.row_group).into_iter())
+        Box::new(self.footer.row_groups().get(self.row_group).into_iter())
     }
 
     fn metadata(&self) -> &ParquetMetaData {
-        &self.of.source.meta
+        &self.footer
     }
 }
 

@@ -36,12 +36,12 @@ use parquet::arrow::{
     parquet_to_arrow_schema,
 };
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
 use plait_core::{Error, Kind, Result};
 
 use self::bytes::Windows;
 use self::load::Load;
 use self::pages::{Groups, Shared};
+use crate::footer::DecodedFooter;
 use crate::page::{Kept, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
@@ -64,7 +64,7 @@ impl FileSchema {
     /// # Errors
     /// Types that Arrow does not have.
     pub(crate) fn of(source: &Source) -> Result<Self> {
-        let file = source.meta.file_metadata();
+        let file = source.file();
         let (descr, entries) = (file.schema_descr(), file.key_value_metadata());
         let made = guard(|| parquet_to_arrow_schema(descr, entries))
             .and_then(|made| made.map_err(unwrap_error))
@@ -121,7 +121,7 @@ impl FileSchema {
         if self.units.iter().all(Option::is_none) {
             return self;
         }
-        let descr = source.meta.file_metadata().schema_descr();
+        let descr = source.schema();
         let fields = int96::in_units_of(self.schema.fields(), descr, target.fields());
         let units = int96::units(&fields, descr);
         let schema = Schema::new_with_metadata(fields, self.schema.metadata().clone());
@@ -147,7 +147,7 @@ pub(crate) struct Request {
 /// Batches of some rows of a file.
 pub(crate) struct Batches {
     path: String,
-    meta: Arc<ParquetMetaData>,
+    footer: Arc<DecodedFooter>,
     units: Vec<Option<TimeUnit>>,
     levels: FieldLevels,
     schema: SchemaRef,
@@ -182,7 +182,7 @@ impl Batches {
         context: &Context,
     ) -> Result<Self> {
         let in_file = |e: Error| e.with_path(source.path());
-        let descr = source.meta.file_metadata().schema_descr();
+        let descr = source.schema();
         let mask = ProjectionMask::leaves(descr, request.leaves.iter().copied());
         let levels = levels(source, mask, schema.schema.fields()).map_err(in_file)?;
         let windows = Windows::new(source, &request.leaves, request.window_bytes, context);
@@ -190,7 +190,7 @@ impl Batches {
             (0..=source.num_row_groups()).map(|group| source.row_group_start(group)).collect();
         let mut batches = Self {
             path: source.path().to_owned(),
-            meta: Arc::clone(&source.meta),
+            footer: source.footer()?,
             units: schema.units.clone(),
             levels,
             schema: Arc::new(Schema::empty()),
@@ -232,7 +232,7 @@ impl Batches {
 
     /// Rows of a batch, from the average size of values.
     fn rows_that_fit(&mut self, source: &Source) -> usize {
-        let sizes = source.meta.row_groups().iter().flat_map(|group| {
+        let sizes = self.footer.row_groups().iter().flat_map(|group| {
             self.request.leaves.iter().filter_map(move |leaf| group.columns().get(*leaf))
         });
         let bytes = sizes
@@ -346,7 +346,7 @@ impl Batches {
         let limit = self.context.limit_bytes();
         let leaves = self.request.leaves.len();
         let shared = Arc::new(Shared {
-            meta: Arc::clone(&self.meta),
+            footer: Arc::clone(&self.footer),
             windows: Arc::clone(&self.windows),
             leaves: self.request.leaves.clone(),
             units: self.units.clone(),
@@ -391,7 +391,7 @@ fn batch_bytes(batch: &RecordBatch) -> usize {
 
 /// The columns of `mask`, with the types of `fields`.
 fn levels(source: &Source, mask: ProjectionMask, fields: &Fields) -> Result<FieldLevels> {
-    let descr = source.meta.file_metadata().schema_descr();
+    let descr = source.schema();
     let made: Result<FieldLevels, ParquetError> =
         guard(|| parquet_to_arrow_field_levels(descr, mask, Some(fields)))?;
     made.map_err(unwrap_error)

@@ -28,6 +28,7 @@ use super::bytes::Windows;
 use super::int96;
 use super::load::{Load, Scale};
 use crate::block::Values;
+use crate::footer::{DecodedFooter, chunk_range};
 #[cfg(doc)]
 use crate::page::PAGE_BYTES_MAX;
 use crate::page::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
@@ -40,7 +41,7 @@ const HEADER_BYTES: u64 = 4 << 10;
 
 /// What the pages of all leaves of one reader share.
 pub(super) struct Shared {
-    pub(super) meta: Arc<ParquetMetaData>,
+    pub(super) footer: Arc<DecodedFooter>,
     pub(super) windows: Arc<Windows>,
     /// The leaves that are read.
     pub(super) leaves: Vec<usize>,
@@ -69,12 +70,12 @@ impl RowGroups for Groups {
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
-        let all = self.shared.meta.row_groups();
+        let all = self.shared.footer.row_groups();
         Box::new(self.groups.iter().filter_map(move |group| all.get(*group)))
     }
 
     fn metadata(&self) -> &ParquetMetaData {
-        &self.shared.meta
+        &self.shared.footer
     }
 }
 
@@ -120,10 +121,10 @@ struct ChunkPages {
 impl ChunkPages {
     fn open(shared: &Arc<Shared>, group: usize, leaf: usize) -> Result<Self> {
         let gone = || Error::new(Kind::Internal, "a chunk is not there");
-        let groups = shared.meta.row_groups();
+        let groups = shared.footer.row_groups();
         let chunk = groups.get(group).and_then(|group| group.columns().get(leaf));
         let chunk = chunk.ok_or_else(gone)?;
-        let range = crate::footer_checks::chunk_range(chunk)?;
+        let range = chunk_range(chunk)?;
         let place = shared.leaves.iter().position(|own| *own == leaf).ok_or_else(gone)?;
         let before = groups.iter().take(group);
         Ok(Self {

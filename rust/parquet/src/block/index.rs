@@ -62,7 +62,7 @@ impl ChunkIndex {
         leaf: usize,
         locations: &Arc<Locations>,
     ) -> Result<Option<Self>> {
-        let orders = source.meta.file_metadata().column_orders();
+        let orders = source.file().column_orders();
         let order = orders.and_then(|orders| orders.get(leaf));
         if !matches!(
             order,

@@ -60,6 +60,10 @@ impl<K, V> Default for LeastRecent<K, V> {
 }
 
 impl<K: Copy + Ord, V: Clone> LeastRecent<K, V> {
+    /// What an entry takes besides its value: small ones take more than their values. Nodes of trees
+    /// are half full.
+    const ENTRY_BYTES: usize = 2 * (size_of::<(K, Entry<V>)>() + size_of::<(u64, K)>());
+
     fn get(&mut self, key: K) -> Option<V> {
         let entry = self.entries.get_mut(&key)?;
         self.used.remove(&entry.used);
@@ -73,6 +77,7 @@ impl<K: Copy + Ord, V: Clone> LeastRecent<K, V> {
     fn keep(&mut self, key: K, value: V, bytes: usize, source: &Source, bytes_max: usize) {
         self.uses += 1;
         self.used.insert(self.uses, key);
+        let bytes = bytes + Self::ENTRY_BYTES;
         let entry = Entry { _store: Arc::clone(&source.store), value, bytes, used: self.uses };
         self.bytes += bytes;
         if let Some(before) = self.entries.insert(key, entry) {

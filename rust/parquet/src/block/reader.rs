@@ -30,6 +30,7 @@ use super::decode::{
 use super::dictionary::Remap;
 use super::index::{ChunkIndex, KnownPage};
 use super::{Block, Contents, Dictionary, Layout, Values};
+use crate::footer::DecodedFooter;
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
 use crate::page::pages::Stored;
 use crate::page::{PageLoc, Pages, guard};
@@ -71,6 +72,8 @@ pub(crate) type Skipping = (Block, usize);
 /// Reads one leaf of one source in the shape of the output.
 pub(crate) struct BlockReader {
     source: Arc<Source>,
+    /// Decoded once for all row groups.
+    _footer: Arc<DecodedFooter>,
     row: u64,
     from: From,
 }
@@ -117,6 +120,7 @@ impl BlockReader {
         cache: &Arc<LocationCache>,
         context: &Context,
     ) -> Result<Self> {
+        let footer = source.footer()?;
         let from = match output.adapter(source.id)? {
             LeafAdapter::Same { leaf, levels }
                 if is_aligned(source, *leaf, row, cache, context)? =>
@@ -145,7 +149,7 @@ impl BlockReader {
                     as Box<dyn Blocks>
             })),
         };
-        Ok(Self { source: Arc::clone(source), row, from })
+        Ok(Self { source: Arc::clone(source), _footer: footer, row, from })
     }
 
     /// The next rows: a page of them, or up to `rows_wanted` where they do not come in pages.
@@ -294,7 +298,7 @@ fn is_aligned(
         return Ok(true);
     }
     let (first, _) = source.row_group_of(row);
-    for group in first..source.meta.num_row_groups() {
+    for group in first..source.num_row_groups() {
         let is_empty = source.row_group_rows(group) == 0;
         if !is_empty && !cache.find(source, group, leaf, context)?.are_row_aligned() {
             return Ok(false);

@@ -31,7 +31,7 @@ pub(super) fn expiry_of(
     merge: &MergeOptions,
     context: &Context,
 ) -> Result<Vec<Expiry>> {
-    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
     let reconciled = reconcile(&footers, &merge.unite())?;
     let leaves = output_leaves(&reconciled);
     let found =

@@ -73,7 +73,7 @@ pub(super) fn unite(scopes: ByScope, how: &Unite) -> ByScope {
 /// Whether files have the sort columns, and one schema has all of their columns.
 fn can_be_merged(files: &[&Source], order: &SortOrder, how: &Unite) -> bool {
     let has_keys = |files: &[&Source]| {
-        let footers: Vec<_> = files.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+        let footers: Vec<_> = files.iter().map(|s| (s.path(), s.file())).collect();
         let Ok(reconciled) = reconcile(&footers, how) else { return false };
         let leaves = output_leaves(&reconciled);
         key_leaves(order, &reconciled, &leaves).is_ok()
@@ -95,7 +95,7 @@ pub(super) fn absent(
 
 /// The paths of the columns of files, and of those they are parts of.
 pub(super) fn columns(files: &[NamedSource]) -> BTreeSet<String> {
-    let schemas = files.iter().map(|file| file.source.meta.file_metadata().schema_descr());
+    let schemas = files.iter().map(|file| file.source.schema());
     let mut found = BTreeSet::new();
     for schema in schemas {
         for leaf in schema.columns() {

@@ -324,13 +324,13 @@ fn scope(
 }
 
 fn columns(source: &Source) -> Vec<(String, String)> {
-    let leaves = source.meta.file_metadata().schema_descr().columns();
+    let leaves = source.schema().columns();
     leaves.iter().map(|leaf| (leaf.path().string(), data_type(leaf))).collect()
 }
 
 fn schema_text(source: &Source) -> String {
     let mut text = Vec::new();
-    let root = source.meta.file_metadata().schema();
+    let root = source.file().schema();
     root.get_fields().iter().for_each(|field| {
         parquet::schema::printer::print_schema(&mut text, field);
     });

@@ -22,12 +22,14 @@ use std::collections::{BTreeMap, HashMap};
 use arrow_array::{ArrayRef, new_null_array};
 use arrow_cast::cast;
 use arrow_schema::{DataType, TimeUnit};
+use std::sync::Arc;
+
 use plait_core::key::{KeyColumn, KeyShape, KeyType, Keys, Nulls, encode_arrow};
 use plait_core::workers::{Workers, each};
 use plait_core::{Error, Kind, Result, SourceId};
 use roaring::RoaringTreemap;
 
-use super::value::{DataFile, EqualityDeletes};
+use super::value::EqualityDeletes;
 use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::runtime::{Context, MemoryStage, ReaderSizes, ScopedWorkers};
 use crate::source::Source;
@@ -106,7 +108,7 @@ impl EqualityReader<'_> {
     pub(super) fn delete(
         &self,
         group: &EqualityGroup<'_>,
-        files: &[&dyn DataFile],
+        files: &[&Arc<Source>],
         add: &(dyn Fn(usize, RoaringTreemap) + Sync),
     ) -> Result<()> {
         let bytes_max = self.context.budget().bytes(MemoryStage::DeletedKeys);
@@ -145,7 +147,7 @@ impl EqualityReader<'_> {
         &self,
         group: &EqualityGroup<'_>,
         set: &KeySet,
-        files: &[&dyn DataFile],
+        files: &[&Arc<Source>],
         add: &(dyn Fn(usize, RoaringTreemap) + Sync),
     ) -> Result<()> {
         let _charge = self.context.charge(set.bytes);
@@ -167,14 +169,13 @@ impl EqualityReader<'_> {
         group: &EqualityGroup<'_>,
         member: &Member<'_>,
         set: &KeySet,
-        file: &dyn DataFile,
+        source: &Arc<Source>,
         sizes: ReaderSizes,
     ) -> Result<RoaringTreemap> {
-        let source = file.source()?;
-        let has_ids = (0..source.num_leaves()).any(|leaf| id_of(&source, leaf).is_some());
+        let has_ids = (0..source.num_leaves()).any(|leaf| id_of(source, leaf).is_some());
         let mut leaves = Vec::new();
         for id in group.columns {
-            let leaf = leaf_of(&source, *id)?;
+            let leaf = leaf_of(source, *id)?;
             if leaf.is_none() && (!has_ids || member.stored.contains(id)) {
                 return Err(Error::new(
                     Kind::UnsupportedKey,
@@ -186,7 +187,7 @@ impl EqualityReader<'_> {
             leaves.push(leaf);
         }
         let mut deleted = RoaringTreemap::new();
-        let mut rows = KeyRows::open(&source, &leaves, sizes, self.context)?;
+        let mut rows = KeyRows::open(source, &leaves, sizes, self.context)?;
         let mut row = 0;
         while let Some(columns) = rows.next()? {
             let columns = set.fitting(&columns)?;

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plait_core::workers::{Workers, each};
 use plait_core::{Error, Kind, Result};
@@ -16,8 +16,9 @@ use roaring::RoaringTreemap;
 
 use super::equality::{EqualityReader, groups};
 use super::positions::{Wanted, listed_rows};
-use super::value::{DataFile, DeletionVector, DeletionVectors};
+use super::value::{DeletionVector, DeletionVectors};
 use crate::runtime::{Context, ScopedWorkers};
+use crate::source::Source;
 use crate::store::Stores;
 
 /// Finds the live rows of files.
@@ -36,7 +37,7 @@ pub(crate) struct LiveRows<'a> {
 struct Touched<'a> {
     /// Its places among the files.
     places: Vec<usize>,
-    file: &'a dyn DataFile,
+    file: &'a Arc<Source>,
     vector: &'a DeletionVector,
     deleted: Mutex<RoaringTreemap>,
 }
@@ -46,7 +47,7 @@ impl LiveRows<'_> {
     ///
     /// # Errors
     /// As [`LiveRows::deleted`].
-    pub(crate) fn of<F: DataFile>(&self, files: &[F]) -> Result<Vec<Option<Vec<Range<u64>>>>> {
+    pub(crate) fn of(&self, files: &[Arc<Source>]) -> Result<Vec<Option<Vec<Range<u64>>>>> {
         let deleted = self.deleted(files)?.into_iter().zip(files);
         Ok(deleted.map(|(rows, file)| Some(rest(&rows?, file.rows()))).collect())
     }
@@ -58,14 +59,14 @@ impl LiveRows<'_> {
     /// [`Kind::UnsupportedKey`] for values that cannot be compared; [`Kind::SourceNotFound`]
     /// without its file; what reading gives. Names the file of a vector, and the files that a
     /// delete file reaches.
-    pub(crate) fn deleted<F: DataFile>(&self, files: &[F]) -> Result<Vec<Option<RoaringTreemap>>> {
+    pub(crate) fn deleted(&self, files: &[Arc<Source>]) -> Result<Vec<Option<RoaringTreemap>>> {
         let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (place, file) in files.iter().enumerate() {
             places.entry(file.path()).or_default().push(place);
         }
         let touch = |(path, places): (&str, Vec<usize>)| {
             let vector = self.vectors.get(path)?;
-            let file: &dyn DataFile = files.get(*places.first()?)?;
+            let file: &Arc<Source> = files.get(*places.first()?)?;
             Some(Touched { places, file, vector, deleted: Mutex::default() })
         };
         let touched: Vec<Touched<'_>> = places.into_iter().filter_map(touch).collect();
@@ -131,7 +132,7 @@ impl LiveRows<'_> {
             reached.flat_map(|(i, file)| file.vector.equality.iter().map(move |d| (i, d)));
         let Self { stores, workers, context, .. } = *self;
         let reader = EqualityReader { stores, workers, context };
-        let files: Vec<&dyn DataFile> = touched.iter().map(|touched| touched.file).collect();
+        let files: Vec<&Arc<Source>> = touched.iter().map(|touched| touched.file).collect();
         for group in groups(reached) {
             let reached = group.places().map(|i| files[i]);
             reader
@@ -150,8 +151,8 @@ impl Touched<'_> {
 
 /// What is wrong with a delete file as an error of every file that it reaches: a call may go on
 /// without these.
-fn of_reached<'a>(error: Error, reached: impl Iterator<Item = &'a dyn DataFile>) -> Error {
-    let reached: Vec<&str> = reached.map(DataFile::path).collect();
+fn of_reached<'a>(error: Error, reached: impl Iterator<Item = &'a Arc<Source>>) -> Error {
+    let reached: Vec<&str> = reached.map(|file| file.path()).collect();
     let is_of_one = error.path().is_some_and(|path| reached.contains(&path));
     if is_of_one || !matches!(error.kind(), Kind::CorruptSource | Kind::UnsupportedKey) {
         return error;

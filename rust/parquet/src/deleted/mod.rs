@@ -25,5 +25,5 @@ mod value;
 mod vector;
 
 pub(crate) use live::LiveRows;
-pub(crate) use value::{DataFile, DeletionVector, DeletionVectors};
+pub(crate) use value::{DeletionVector, DeletionVectors};
 pub(crate) use vector::vector_bytes;

@@ -4,12 +4,8 @@
 //! Which rows these are (`live`).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use plait_core::Result;
 use serde::{Deserialize, Serialize};
-
-use crate::source::Source;
 
 /// What is deleted of files, by location of the file.
 pub(crate) type DeletionVectors = BTreeMap<String, DeletionVector>;
@@ -78,35 +74,6 @@ pub(crate) struct EqualityDeleteFile {
     pub(crate) location: String,
     /// How new it is. If it reaches a file, all newer ones of the same columns do.
     pub(crate) sequence: u64,
-}
-
-/// A file of which rows may be deleted.
-pub(crate) trait DataFile: Sync {
-    /// Its location.
-    fn path(&self) -> &str;
-
-    /// Its rows, with those that are deleted.
-    fn rows(&self) -> u64;
-
-    /// The file, to read columns of it.
-    ///
-    /// # Errors
-    /// What reading gives.
-    fn source(&self) -> Result<Arc<Source>>;
-}
-
-impl DataFile for Arc<Source> {
-    fn path(&self) -> &str {
-        Source::path(self)
-    }
-
-    fn rows(&self) -> u64 {
-        Source::rows(self)
-    }
-
-    fn source(&self) -> Result<Arc<Source>> {
-        Ok(Self::clone(self))
-    }
 }
 
 impl DeletionVector {

@@ -50,7 +50,7 @@ pub(crate) fn is_told(source: &Source, row_group: usize, leaf: usize) -> Result<
         // Nobody agrees on the order of these.
         (ValueOrder::None, bounds) => bounds == (None, None),
         (_, (Some(_), Some(_))) => {
-            let orders = source.meta.file_metadata().column_orders();
+            let orders = source.file().column_orders();
             let order = orders.and_then(|orders| orders.get(leaf));
             let is_known = matches!(
                 order,

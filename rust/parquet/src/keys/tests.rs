@@ -34,7 +34,7 @@ fn open(bytes: Vec<u8>) -> Result<(Arc<Source>, KeyLeaves)> {
 
 fn open_memory(memory: Arc<Memory>) -> Result<(Arc<Source>, KeyLeaves)> {
     let source = Arc::new(Source::open(SourceId(0), memory)?);
-    let footers = [(source.path(), source.meta.file_metadata())];
+    let footers = [(source.path(), source.file())];
     let reconciled = reconcile(&footers, &Unite::default())?;
     let (mut columns, mut leaves) = (Vec::new(), Vec::new());
     for leaf in output_leaves(&reconciled) {

@@ -56,8 +56,12 @@ pub(super) fn narrow<'a>(
         return Ok(None); // one source after the other
     }
     let sources = &prepared.sources;
-    let at_once =
-        sources_at_once(sources, &prepared.leaves, &prepared.keys.leaves, attempt.options.budget());
+    let at_once = sources_at_once(
+        sources,
+        &prepared.leaves,
+        &prepared.keys.leaves,
+        attempt.options.budget(),
+    )?;
     let mut member = vec![false; prepared.sources.len()];
     for region in prepared.regions.iter().filter(|region| region.depth_max > at_once) {
         for source in &region.sources {

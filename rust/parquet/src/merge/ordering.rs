@@ -332,7 +332,8 @@ impl<'a> Ordering<'a> {
     }
 
     fn is_worth_copying(&self, source: &Source, row_group: usize) -> bool {
-        let Some(group) = source.meta.row_groups().get(row_group) else { return false };
+        let Ok(footer) = source.footer() else { return false };
+        let Some(group) = footer.row_groups().get(row_group) else { return false };
         let rows = source.row_group_rows(row_group);
         let bytes = group.total_byte_size().max(0).unsigned_abs();
         let (rows_max, bytes_max) = (self.options.row_group_rows, self.options.row_group_size);

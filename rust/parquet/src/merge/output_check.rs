@@ -85,7 +85,7 @@ pub(super) fn check_output<'a>(
 pub(super) fn is_ours(stores: &Stores, path: &str, task: &str) -> bool {
     let source = stores.open(path).and_then(|store| Source::open(SourceId(0), store));
     source.is_ok_and(|source| {
-        let entries = source.meta.file_metadata().key_value_metadata();
+        let entries = source.file().key_value_metadata();
         entries
             .into_iter()
             .flatten()

@@ -29,14 +29,14 @@ use super::sizes::Written;
 use crate::combine::Combine;
 use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier};
-use crate::plan::largest_cursor;
+use crate::plan::largest_cursors;
 use crate::queue::{self, Queue, Work};
 use crate::report::Copied;
 use crate::row_map::FinishedMap;
 use crate::runtime::{Context, Pool};
-use crate::sink::{Finished, Output, sizes};
+use crate::sink::{Finished, Output};
 use crate::spill::Waiting;
-use crate::weave::{LeafRows, SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
+use crate::weave::{LeafFooters, LeafRows, SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
 use crate::zone::ZoneMap;
 
 /// What a run made.
@@ -64,7 +64,7 @@ pub(super) fn run(
     attempt: &mut Attempt<'_>,
 ) -> Result<RunOutputs> {
     let Attempt { options, context, .. } = *attempt;
-    let weaving = weave_context(prepared, options, context);
+    let weaving = weave_context(prepared, options, context)?;
     let mut writer = OutputsWriter {
         prepared,
         options,
@@ -80,18 +80,14 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         weaving: &weaving,
-        cursor_bytes: prepared
-            .leaves
-            .iter()
-            .map(|leaf| largest_cursor(&prepared.sources, leaf))
-            .collect(),
+        cursor_bytes: largest_cursors(&prepared.sources, &prepared.leaves)?,
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
     match prepared.pool().and_then(Pool::threads) {
         None => run_alone(&weaver, &mut writer)?,
         Some(pool) => {
-            let sizes = sizes(&weaving, &prepared.leaves);
-            queue::run(pool, &weaver, &sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
+            let sizes = &weaving.footers.encoded;
+            queue::run(pool, &weaver, sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
         }
     }
     attempt.times.order_s += weaver.ordering().seconds;
@@ -208,8 +204,12 @@ fn weave_context(
     prepared: &Prepared<'_>,
     options: &MergeOptions,
     context: &Context,
-) -> WeaveContext {
-    WeaveContext {
+) -> Result<WeaveContext> {
+    let tiers = Tiers::of(&options.copy_tiers);
+    let footers =
+        LeafFooters::of(&prepared.sources, &prepared.leaves, &prepared.properties, tiers)?;
+    Ok(WeaveContext {
+        footers: Arc::new(footers),
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
         cache: Arc::clone(&prepared.cache),
@@ -221,16 +221,13 @@ fn weave_context(
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
         encodings: TriedEncodings::new(options.encoding, prepared.leaves.len()),
-        tiers: Tiers {
-            page: options.copy_tiers.contains(&Tier::Page),
-            dict: options.copy_tiers.contains(&Tier::Dict),
-        },
+        tiers,
         asked_dictionary: options.dictionary,
         verify_pages: options.verify_pages,
         page_version: options.data_page_version,
         type_defined: Arc::clone(&prepared.type_defined),
         asks: Arc::clone(&prepared.asks),
-    }
+    })
 }
 
 struct OutputsWriter<'a> {

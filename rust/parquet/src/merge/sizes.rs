@@ -30,8 +30,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn new(sources: &[Arc<Source>]) -> Self {
-        let groups = sources.iter().flat_map(|s| s.meta.row_groups());
-        let encoded: f64 = groups.map(|group| group.total_byte_size().max(0) as f64).sum();
+        let encoded: f64 = sources.iter().map(|source| source.encoded_bytes as f64).sum();
         let rows = sources.iter().map(|source| source.rows()).sum::<u64>().max(1) as f64;
         Self { encoded_per_row: (encoded / rows).max(0.01), all: Written::default() }
     }

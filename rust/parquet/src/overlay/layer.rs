@@ -56,6 +56,8 @@ pub(super) struct FileLayer {
     /// How each file gives each leaf.
     adapters: Adapters,
     pub(super) spans: Vec<GroupSpan>,
+    /// Stored bytes of each leaf.
+    leaf_bytes: Vec<u64>,
 }
 
 impl FileLayer {
@@ -97,7 +99,8 @@ impl FileLayer {
         let schema = schema
             .ok_or_else(|| named(Error::new(Kind::InvalidArgument, "a layer has no files")))?;
         let (descr, adapters) = stored(&files).map_err(named)?;
-        Ok(Self { name: name.to_owned(), files, schema, descr, adapters, spans })
+        let leaf_bytes = leaf_bytes(&files, descr.num_columns())?;
+        Ok(Self { name: name.to_owned(), files, schema, descr, adapters, leaf_bytes, spans })
     }
 
     /// How file `file` gives leaf `leaf` of the layer.
@@ -143,9 +146,7 @@ impl FileLayer {
 
     /// Stored bytes of one leaf.
     pub(super) fn leaf_bytes(&self, leaf: usize) -> u64 {
-        let groups = self.files.iter().flat_map(|source| source.meta.row_groups());
-        let sizes = groups.filter_map(|group| group.columns().get(leaf));
-        sizes.map(|chunk| chunk.compressed_size().max(0).unsigned_abs()).sum()
+        self.leaf_bytes.get(leaf).copied().unwrap_or(0)
     }
 
     /// Batches of the rows `range`, of the columns or leaves of `mask`.
@@ -174,19 +175,29 @@ impl FileLayer {
 }
 
 /// The Parquet schema that `files` are brought to, and how each one is.
+/// Stored bytes of each leaf.
+fn leaf_bytes(files: &[Arc<Source>], leaves: usize) -> Result<Vec<u64>> {
+    let mut bytes = vec![0_u64; leaves];
+    for source in files {
+        for group in source.footer()?.row_groups() {
+            for (bytes, chunk) in bytes.iter_mut().zip(group.columns()) {
+                *bytes = bytes.saturating_add(chunk.compressed_size().max(0).unsigned_abs());
+            }
+        }
+    }
+    Ok(bytes)
+}
+
 fn stored(files: &[Arc<Source>]) -> Result<(Arc<SchemaDescriptor>, Adapters)> {
     let none = || Error::new(Kind::InvalidArgument, "a layer has no files");
-    let first = files.first().ok_or_else(none)?.meta.file_metadata().schema_descr_ptr();
-    let fields = |source: &Source| {
-        source.meta.file_metadata().schema_descr().root_schema().get_fields().to_vec()
-    };
+    let first = files.first().ok_or_else(none)?.file().schema_descr_ptr();
+    let fields = |source: &Source| source.schema().root_schema().get_fields().to_vec();
     if files.iter().all(|source| fields(source) == first.root_schema().get_fields()) {
         let same = |leaf| LeafAdapter::Same { leaf, levels: LevelMap::Identity };
         let same: Arc<[LeafAdapter]> = (0..first.num_columns()).map(same).collect();
         return Ok((first, vec![same; files.len()]));
     }
-    let footers: Vec<_> =
-        files.iter().map(|source| (source.path(), source.meta.file_metadata())).collect();
+    let footers: Vec<_> = files.iter().map(|source| (source.path(), source.file())).collect();
     let made = reconcile(&footers, &Unite::default())?;
     // Columns of one Arrow schema are as many leaves, in the same order.
     if made.descr.num_columns() != first.num_columns() {
@@ -246,7 +257,7 @@ impl LayerReader {
     }
 
     fn batches(&self, source: &Arc<Source>, rows: Range<u64>) -> Result<Batches> {
-        let descr = source.meta.file_metadata().schema_descr();
+        let descr = source.schema();
         let leaves: Vec<usize> = match &self.mask {
             Columns::Roots(roots) => {
                 let of_root = |leaf: &usize| roots.contains(&descr.get_column_root_idx(*leaf));

@@ -49,7 +49,7 @@ use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
 use crate::store::{Completed, Stores};
-use crate::weave::{Tiers, WeaveContext};
+use crate::weave::{LeafFooters, Tiers, WeaveContext};
 
 use layer::{Columns, FileLayer};
 use options::{Check, OverlayFilesOptions, OverlayOptions};
@@ -281,16 +281,14 @@ fn write(
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let floats = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
+    let tiers = Tiers::of(&options.copy_tiers);
+    let encodings = encodings(&merge, &sources, &leaves)?;
+    let properties = properties(&merge, &encodings, &leaves, Vec::new(), metadata)?;
     let weaving = WeaveContext {
+        footers: Arc::new(LeafFooters::of(&sources, &leaves, &properties, tiers)?),
         asks: Arc::default(),
         type_defined: Arc::clone(&floats),
-        properties: properties(
-            &merge,
-            &encodings(&merge, &sources, &leaves)?,
-            &leaves,
-            Vec::new(),
-            metadata,
-        )?,
+        properties,
         sources,
         cache: Arc::new(LocationCache::new(context, budget.bytes(MemoryStage::PageLocations))),
         context: context.clone(),
@@ -299,10 +297,7 @@ fn write(
         levels: None,
         unions: Arc::default(),
         carried: Arc::default(),
-        tiers: Tiers {
-            page: options.copy_tiers.contains(&Tier::Page),
-            dict: options.copy_tiers.contains(&Tier::Dict),
-        },
+        tiers,
         asked_dictionary: None,
         verify_pages: VerifyPages::Checksum,
         page_version: None,
@@ -380,9 +375,8 @@ fn output_leaves(prepared: &PreparedOverlay, sources: usize) -> Vec<OutputLeaf> 
 fn metadata(prepared: &PreparedOverlay, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     let schema = &prepared.plan.schema;
     let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
-    let entries_of = |source: &Arc<Source>| {
-        source.meta.file_metadata().key_value_metadata().cloned().unwrap_or_default()
-    };
+    let entries_of =
+        |source: &Arc<Source>| source.file().key_value_metadata().cloned().unwrap_or_default();
     let mut kept: Vec<KeyValue> = Vec::new();
     for plan in &prepared.plan.layers {
         let files = &prepared.layers[plan.place].files;
@@ -403,7 +397,7 @@ fn metadata(prepared: &PreparedOverlay, sources: &[Arc<Source>]) -> Vec<KeyValue
         }
     }
     let has_hint = |source: &Arc<Source>| {
-        let entries = source.meta.file_metadata().key_value_metadata();
+        let entries = source.file().key_value_metadata();
         entries.into_iter().flatten().any(|entry| entry.key == ARROW_SCHEMA_META_KEY)
     };
     if sources.iter().any(has_hint) {

@@ -94,9 +94,9 @@ pub(super) fn shape(plan: &Plan, layers: &[Arc<FileLayer>]) -> Result<Shape> {
             structs: first_struct..structs.len(),
         });
     }
-    let name = layers.first().map_or("schema", |layer| {
-        layer.files.first().map_or("schema", |s| s.meta.file_metadata().schema_descr().name())
-    });
+    let name = layers
+        .first()
+        .map_or("schema", |layer| layer.files.first().map_or("schema", |s| s.schema().name()));
     let schema = Type::group_type_builder(name).with_fields(types).build().map_err(unwrap_error)?;
     let schema = Arc::new(schema);
     let descr = Arc::new(SchemaDescriptor::new(Arc::clone(&schema)));

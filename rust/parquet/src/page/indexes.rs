@@ -50,7 +50,7 @@ pub(crate) fn bloom_filter(source: &Source, row_group: usize, leaf: usize) -> Re
     if chunk.bloom_filter_offset().is_none() {
         return Ok(None);
     }
-    match guard(|| Sbbf::read_from_column_chunk(chunk, &WholeFile(source))) {
+    match guard(|| Sbbf::read_from_column_chunk(&chunk, &WholeFile(source))) {
         Ok(Ok(filter)) => Ok(filter),
         // A filter that does not parse is left out: readers then read the pages.
         Err(_) => Ok(None),

@@ -85,7 +85,7 @@ impl Locations {
         let chunk = source.chunk(row_group, leaf)?;
         let find = Find {
             store: &*source.store,
-            chunk,
+            chunk: &chunk,
             range: source.chunk_range(row_group, leaf)?,
             rows: source.row_group_rows(row_group),
             level_max: chunk.column_descr().max_rep_level(),
@@ -135,7 +135,7 @@ impl Find<'_> {
     fn index_range(&self, source: &Source) -> Option<Range<u64>> {
         let splits_rows = || {
             // Early parquet-rs split rows over pages and indexed them as if it had not.
-            let writer = source.meta.file_metadata().created_by()?;
+            let writer = source.file().created_by()?;
             let version = writer.strip_prefix("parquet-rs version ")?;
             let major: u32 = version.split('.').next()?.parse().ok()?;
             Some(major < 42)
@@ -386,7 +386,7 @@ mod tests {
         let chunk = source.chunk(row_group, leaf).unwrap();
         let find = Find {
             store: &*source.store,
-            chunk,
+            chunk: &chunk,
             range: source.chunk_range(row_group, leaf).unwrap(),
             rows: source.row_group_rows(row_group),
             level_max: chunk.column_descr().max_rep_level(),

@@ -106,7 +106,7 @@ impl Pages {
             store: Arc::clone(&source.store),
             context: context.clone(),
             column: chunk.column_path().string(),
-            unpacker: Unpacker::new(chunk, context),
+            unpacker: Unpacker::new(&chunk, context),
             level_max: chunk.column_descr().max_rep_level(),
             row_aligned: locations.are_row_aligned(),
             dictionary: if has_dictionary { DictionaryPage::Ahead } else { DictionaryPage::Gone },

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
 use plait_core::key::{Keys, ShownValue, SortOrder, shown_cut, shown_values};
@@ -93,17 +94,20 @@ fn bounds_go_back(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool 
     if !is_plain {
         return false;
     }
-    let groups = (0..source.num_row_groups()).filter(|&group| source.row_group_rows(group) > 0);
-    let bounds = |group| {
-        let statistics = source.chunk(group, leaf).ok()?.statistics()?;
-        (!statistics.is_min_max_deprecated()).then_some(statistics)
-    };
-    let bounds: Vec<Option<&Statistics>> = groups.map(bounds).collect();
+    let Ok(footer) = source.footer() else { return false };
+    let groups = footer.row_groups().iter().filter(|group| group.num_rows() > 0);
+    let bounds: Vec<Option<&Statistics>> = groups.map(|group| bounds(group, leaf)).collect();
     bounds.windows(2).any(|pair| match pair {
         [Some(before), Some(after)] if column.descending => is_above(after, before),
         [Some(before), Some(after)] => is_above(before, after),
         _ => false,
     })
+}
+
+/// The statistics of a leaf, if their bounds are in the order of its values.
+fn bounds(group: &RowGroupMetaData, leaf: usize) -> Option<&Statistics> {
+    let statistics = group.columns().get(leaf)?.statistics()?;
+    (!statistics.is_min_max_deprecated()).then_some(statistics)
 }
 
 /// Whether the greatest value of `a` is above the smallest of `b`, where that is simple to say.
@@ -174,7 +178,7 @@ pub(crate) fn key_ranges(
     look: KeyLook<'_>,
     context: &Context,
 ) -> Result<Vec<Result<Option<KeyRange>>>> {
-    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
     let reconciled = reconcile(&footers, how)?;
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(order, &reconciled, &leaves)?;

@@ -156,7 +156,8 @@ impl StoredRows {
         for leaf in leaves {
             columns.extend(leaf.adapter(of.source.id)?.leaf());
         }
-        let groups = of.source.meta.row_groups().iter().map(|group| {
+        let footer = of.source.footer()?;
+        let groups = footer.row_groups().iter().map(|group| {
             let stored = columns.iter().filter_map(|column| group.columns().get(*column));
             let bytes: i64 = stored.map(|chunk| chunk.compressed_size().max(0)).sum();
             (group.num_rows().max(0).unsigned_abs(), bytes as f64)

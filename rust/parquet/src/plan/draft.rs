@@ -19,6 +19,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::bounds::{KeyTrust, key_values, known_keys};
 use super::entries::{KeySamples, merge_level};
+use super::footers::{FooterNumbers, FooterPass, PlanFooters};
 use super::merged::MergedFiles;
 use super::source_keys::{Known, Reading, SourceKeys};
 use super::value::{KeyBase64, KeysFrom, PlanSource};
@@ -52,6 +53,7 @@ pub(crate) struct Draft<'a> {
     pub(super) planned: Vec<PlanSource>,
     pub(super) sources_keys: Vec<SourceKeys>,
     pub(super) overlap: Overlap,
+    pub(super) footers: PlanFooters,
     /// Whether rows are dropped.
     pub(super) drops_rows: bool,
 }
@@ -106,7 +108,9 @@ impl<'a> Draft<'a> {
         let drops_rows = drops::find(options, &order, of_sources, &leaves)?.is_some();
         let cache = location_cache(context);
         let reading = Reading { keys: &keys, cache: &cache, context };
-        let known = known_of_all(&sources, &order, options, reading)?;
+        let pass = FooterPass::new(&leaves, &keys, options);
+        let (numbers, known) = known_of_all(&sources, &order, &pass, options, reading)?;
+        let footers = pass.end(numbers);
         let (mut planned, sources_keys) = describe(&sources, known, &keys)?;
         for (planned, source) in planned.iter_mut().zip(sources.iter()) {
             // Of sorted runs, several may be rows of one file.
@@ -141,6 +145,7 @@ impl<'a> Draft<'a> {
             planned,
             sources_keys,
             overlap,
+            footers,
             drops_rows,
         })
     }
@@ -175,29 +180,36 @@ fn location_cache(context: &Context) -> Arc<LocationCache> {
     Arc::new(LocationCache::new(context, bytes))
 }
 
-/// What is known of the keys of each source with rows.
+/// Keys of a source that are known, at least its first and last, and from where; none without rows.
+type KnownEnds = Option<(KeySamples, KeysFrom)>;
+
+/// What the footer of each source says, and what is known of its keys if it has rows.
 ///
 /// # Errors
 /// One that names all sources that are out of order, or whatever else is wrong with one.
 fn known_of_all(
     sources: &[Arc<Source>],
     order: &SortOrder,
+    pass: &FooterPass<'_>,
     options: &MergeOptions,
     reading: Reading<'_>,
-) -> Result<Vec<Option<(KeySamples, KeysFrom)>>> {
+) -> Result<(Vec<FooterNumbers>, Vec<KnownEnds>)> {
     let trust = KeyTrust { footers: options.trust_footers, order: options.assume_sorted };
     let of = |i: usize| {
         reading.context.check_cancelled()?;
-        let known = |source| known_keys(source, order, trust, reading);
-        let known = sources.get(i).filter(|source| source.live_rows() > 0).map(known).transpose();
-        match known {
+        let source = &sources[i];
+        let footer = source.footer()?; // decoded once for all that is read of it here
+        let numbers = pass.numbers(source, &footer)?;
+        let known = (source.live_rows() > 0).then(|| known_keys(source, order, trust, reading));
+        match known.transpose() {
             Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),
-            outcome => outcome.map(Ok),
+            outcome => outcome.map(|known| Ok((numbers, known))),
         }
     };
     let workers = readers(sources, options.threads, reading.context);
     let known = each(&workers, sources.len(), of)?;
-    all_sorted(known).map_err(|e| partition::explained(e, options, order))
+    let known = all_sorted(known).map_err(|e| partition::explained(e, options, order))?;
+    Ok(known.into_iter().unzip())
 }
 
 /// What is known of sources, if none is out of order; else the error that names all that are.
@@ -216,7 +228,7 @@ fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
 /// Sources as the plan has them, and the keys of those with rows.
 fn describe(
     sources: &[Arc<Source>],
-    known: Vec<Option<(KeySamples, KeysFrom)>>,
+    known: Vec<KnownEnds>,
     keys: &KeyLeaves,
 ) -> Result<(Vec<PlanSource>, Vec<SourceKeys>)> {
     let (mut planned, mut sources_keys) = (Vec::with_capacity(sources.len()), Vec::new());

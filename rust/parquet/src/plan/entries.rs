@@ -37,7 +37,7 @@ pub(super) type KeySamples = Vec<(u64, Vec<u8>)>;
 
 /// The text of an entry of the footer.
 pub(crate) fn entry<'a>(source: &'a Source, name: &str) -> Option<&'a str> {
-    let entries = source.meta.file_metadata().key_value_metadata();
+    let entries = source.file().key_value_metadata();
     let found = entries.into_iter().flatten().find(|entry| entry.key == name);
     found.and_then(|entry| entry.value.as_deref())
 }

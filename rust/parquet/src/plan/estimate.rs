@@ -18,6 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use parquet::file::metadata::RowGroupMetaData;
+
 use super::source_keys::{Edge, SourceKeys};
 use crate::chunk::can_copy;
 use crate::leaf::OutputLeaf;
@@ -40,23 +42,22 @@ pub(super) struct Expected {
 }
 
 /// What a source can do.
-struct Able {
+#[derive(Clone, Copy)]
+pub(super) struct Able {
     copies: bool,
     group_rows: u64,
     /// Share of columns with dictionaries.
     dict: f64,
 }
 
-/// What to expect of tasks between `cuts`; `rows` are theirs.
+/// What to expect of tasks between `cuts`; `rows` are theirs, and `able` says what each source can do.
 pub(super) fn expect(
     sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     rows: &[u64],
-    leaves: &[OutputLeaf],
+    able: &[Able],
     options: &MergeOptions,
 ) -> Vec<Expected> {
-    let able: Vec<Able> =
-        sources_keys.iter().map(|source_keys| able(&source_keys.source, leaves, options)).collect();
     let mut alone = vec![BTreeMap::<usize, Vec<u64>>::new(); rows.len()];
     let mut depths = vec![u64::from(!sources_keys.is_empty()); rows.len()];
     if cuts.iter().all(Option::is_some) {
@@ -93,14 +94,22 @@ pub(super) fn expect(
     all.map(|(of, depth)| Expected { tiers: tiers(of), depth_max: *depth }).collect()
 }
 
-fn able(source: &Arc<Source>, leaves: &[OutputLeaf], options: &MergeOptions) -> Able {
-    let group = source.meta.row_groups().iter().find(|group| group.num_rows() > 0);
-    let columns = group.map_or(&[][..], |group| group.columns());
-    let paying = columns.iter().filter(|chunk| has_paying_dictionary(chunk)).count();
-    Able {
-        copies: group.is_some() && can_copy(source, 0, leaves, options),
-        group_rows: group.map_or(0, |group| group.num_rows().max(0).unsigned_abs()),
-        dict: paying as f64 / columns.len().max(1) as f64,
+impl Able {
+    /// What a source with these row groups can do.
+    pub(super) fn of(
+        source: &Arc<Source>,
+        groups: &[RowGroupMetaData],
+        leaves: &[OutputLeaf],
+        options: &MergeOptions,
+    ) -> Self {
+        let group = groups.iter().find(|group| group.num_rows() > 0);
+        let columns = group.map_or(&[][..], |group| group.columns());
+        let paying = columns.iter().filter(|chunk| has_paying_dictionary(chunk)).count();
+        Self {
+            copies: group.is_some() && can_copy(source, 0, leaves, options),
+            group_rows: group.map_or(0, |group| group.num_rows().max(0).unsigned_abs()),
+            dict: paying as f64 / columns.len().max(1) as f64,
+        }
     }
 }
 

@@ -137,7 +137,7 @@ fn read_keys(
     if source.rows() == 0 {
         return Ok(());
     }
-    let footer = [(source.path(), source.meta.file_metadata())];
+    let footer = [(source.path(), source.file())];
     let reconciled = reconcile(&footer, &Unite::default())?;
     let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
     let cache =

@@ -22,7 +22,8 @@ use super::cuts::{Cuts, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
 use super::density::Density;
 use super::draft::Draft;
 use super::entries::{KeySamples, merge_level};
-use super::estimate::{Expected, expect};
+use super::estimate::{Able, Expected, expect};
+use super::footers::FooterNumbers;
 use super::learned::{Learned, TrialPlace, Tried};
 use super::memory::memory_need;
 use super::name::name;
@@ -37,11 +38,9 @@ use super::tasks::{name_partitions, stored, stored_bytes, tasks};
 use super::value::{KeysFrom, Plan, PlanTask, VERSION};
 use super::warnings::{conflict_reports, warnings};
 use crate::files::readers;
-use crate::keys::KeyLeaves;
 use crate::options::MergeOptions;
 use crate::partition::{self, Folders};
 use crate::runtime::Level;
-use crate::schema::LeafAdapter;
 use crate::source::Source;
 
 /// Fewer rows tell nothing.
@@ -96,8 +95,11 @@ impl Draft<'_> {
         if !may_be_cut || is_one_file || self.is_copied() {
             return Ok(None);
         }
-        let sources = self.sources_keys.iter().map(|of| &*of.source);
-        let sample = Sample::choose(sources, self.drops_rows);
+        let bytes = |of: &SourceKeys| {
+            let trial_bytes = self.footers.of_source(&of.source).map_or(0, |of| of.trial_bytes);
+            (of.source.stored_bytes, trial_bytes)
+        };
+        let sample = Sample::choose(self.sources_keys.iter().map(bytes), self.drops_rows);
         let mut taken: Vec<SourceKeys> =
             self.sources_keys.iter().step_by(sample.every).cloned().collect();
         let (all_rows, rows) = (self.rows(), taken.iter().map(SourceKeys::rows).sum::<u64>());
@@ -212,7 +214,7 @@ impl Draft<'_> {
             task.key_high = cut_values(&self.keys, cut_columns, task.high.as_ref());
         }
         let plan = self.plan_of(tasks)?;
-        let total_bytes = total_bytes(&self.sources, &self.keys);
+        let total_bytes = self.total_bytes();
         Ok(PlannedMerge { plan, sources: self.sources, total_bytes })
     }
 
@@ -247,9 +249,8 @@ impl Draft<'_> {
             overlap: self.overlap,
             metadata_conflicts: conflict_reports(&self.reconciled.metadata_conflicts),
             memory: memory_need(
-                &self.sources,
-                &self.leaves,
-                &self.keys.leaves,
+                self.footers.bytes_each,
+                !self.keys.leaves.is_empty(),
                 depth_max,
                 options.budget(),
             ),
@@ -294,7 +295,7 @@ impl Draft<'_> {
     fn expected(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
         let bounds: Vec<Option<Vec<u8>>> = cuts.iter().map(|cut| cut.key.clone()).collect();
         let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
-        expect(&self.sources_keys, &bounds, &rows, &self.leaves, self.options)
+        expect(&self.sources_keys, &bounds, &rows, &self.able(), self.options)
     }
 
     /// Whether nearly all rows are in row groups that are copied.
@@ -303,9 +304,25 @@ impl Draft<'_> {
             return false;
         }
         let rows = self.rows();
-        let expected = expect(&self.sources_keys, &[], &[rows], &self.leaves, self.options);
+        let expected = expect(&self.sources_keys, &[], &[rows], &self.able(), self.options);
         let copied = expected.first().and_then(|all| all.tiers.get("chunk"));
         copied.is_some_and(|copied| *copied as f64 >= rows as f64 * COPIED_SHARE)
+    }
+
+    /// What each source with rows can do.
+    fn able(&self) -> Vec<Able> {
+        let of = |of: &SourceKeys| self.footers.of_source(&of.source).map(|of| of.able);
+        self.sources_keys.iter().filter_map(of).collect()
+    }
+
+    /// Bytes that will be read: all columns, and the key columns a second time.
+    fn total_bytes(&self) -> u64 {
+        let of = |(source, footer): (&Arc<Source>, &FooterNumbers)| {
+            // Several sources may be rows of one file.
+            let share = source.count(&(0..source.rows())) as f64 / source.rows().max(1) as f64;
+            ((source.stored_bytes + footer.key_bytes) as f64 * share) as u64
+        };
+        self.sources.iter().zip(&self.footers.sources).map(of).sum()
     }
 
     fn rule(&self, learned: Option<&Learned>) -> Rule {
@@ -336,8 +353,7 @@ impl Draft<'_> {
 
     /// Rows of a row group of an output, about.
     fn group_rows(&self) -> u64 {
-        let groups = self.files.iter().flat_map(|file| file.meta.row_groups());
-        let encoded: u64 = groups.map(|group| group.total_byte_size().max(0).unsigned_abs()).sum();
+        let encoded: u64 = self.files.iter().map(|file| file.encoded_bytes).sum();
         let rows: u64 = self.files.iter().map(|file| file.rows()).sum();
         let row_bytes = encoded as f64 / rows.max(1) as f64;
         let by_bytes = self.options.row_group_size as f64 / row_bytes.max(0.01);
@@ -347,25 +363,4 @@ impl Draft<'_> {
     fn samples(&self) -> Vec<KeySamples> {
         self.sources_keys.iter().map(|of| of.samples.clone()).collect()
     }
-}
-
-/// Bytes that will be read: all columns, and the key columns a second time.
-fn total_bytes(sources: &[Arc<Source>], keys: &KeyLeaves) -> u64 {
-    let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
-    let mut total = 0;
-    for source in sources {
-        let mut all = 0;
-        for group in source.meta.row_groups() {
-            all += bytes(group.compressed_size());
-            for leaf in &keys.leaves {
-                let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf);
-                let chunk = index.and_then(|i| group.columns().get(i));
-                all += chunk.map_or(0, |c| bytes(c.compressed_size()));
-            }
-        }
-        // Several sources may be rows of one file.
-        let share = source.count(&(0..source.rows())) as f64 / source.rows().max(1) as f64;
-        total += (all as f64 * share) as u64;
-    }
-    total
 }

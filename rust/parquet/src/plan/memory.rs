@@ -1,7 +1,7 @@
 //! The memory for a page of every source that overlaps, and the number of passes.
 //!
 //! ```text
-//! need = depth × (pages of the LEAVES_AT_ONCE largest leaves + pages of the key columns)
+//! need = depth × (pages of the LEAVES_AT_ONCE largest leaves + pages of the key columns + footer)
 //! ```
 //! One pass if `need` is at most the share of `SourcePages`. A page is estimated at the size of its
 //! chunk, unpacked, and at most `PAGE_BYTES`.
@@ -11,10 +11,12 @@
 
 use std::sync::Arc;
 
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use plait_core::Result;
+
 use super::value::MemoryNeed;
 use crate::leaf::OutputLeaf;
 use crate::runtime::Budget;
-use crate::schema::LeafAdapter;
 use crate::source::Source;
 
 /// The unpacked size of a page where nothing smaller is known: what most writers aim at.
@@ -27,68 +29,119 @@ const CURSOR_BYTES: u64 = 16 << 10;
 /// as memory allows.
 pub(crate) const LEAVES_AT_ONCE: usize = 2;
 
-/// Bytes of a page of a leaf of `source`, about.
-fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
-    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
-    let groups = source.meta.row_groups().iter();
-    let largest = groups.map(|g| g.column(index).uncompressed_size()).max()?;
-    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + CURSOR_BYTES)
+/// What a leaf holds of one source while it is woven, about, and what that is for all sources.
+#[derive(Clone, Copy, Default)]
+struct CursorBytes {
+    /// The page and the dictionary of the source that has the largest ones together.
+    largest: u64,
+    /// Pages of all sources.
+    pages: u64,
 }
 
-/// Bytes of a dictionary of a leaf of `source`, about; writers give up dictionaries that outgrow
-/// a page.
-fn dictionary_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
-    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
-    let chunks = source.meta.row_groups().iter().map(|g| g.column(index));
-    let with_one = chunks.filter(|chunk| chunk.dictionary_page_offset().is_some());
-    let largest = with_one.map(|chunk| chunk.uncompressed_size()).max()?;
-    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES))
+/// What sources hold while they are open, about.
+pub(super) struct OpenSources<'a> {
+    leaves: Vec<(&'a OutputLeaf, CursorBytes)>,
+    keys: Vec<(&'a OutputLeaf, CursorBytes)>,
+    footer_bytes: u64,
+    sources: u64,
 }
 
-/// Most bytes that a leaf of one source holds while it is woven, about.
-pub(crate) fn largest_cursor(sources: &[Arc<Source>], leaf: &OutputLeaf) -> u64 {
-    let of = |source: &Arc<Source>| {
-        Some(page_bytes(source, leaf)? + dictionary_bytes(source, leaf).unwrap_or(0))
-    };
-    sources.iter().filter_map(of).max().unwrap_or(0)
+impl<'a> OpenSources<'a> {
+    /// No sources yet, of which `leaves` are woven in an order by `keys`.
+    pub(super) fn new(leaves: &'a [OutputLeaf], keys: &'a [OutputLeaf]) -> Self {
+        let none = |leaf| (leaf, CursorBytes::default());
+        let (leaves, keys) = (leaves.iter().map(none).collect(), keys.iter().map(none).collect());
+        Self { leaves, keys, footer_bytes: 0, sources: 0 }
+    }
+
+    /// Adds a source with this footer.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](plait_core::Kind::Internal) for a leaf that has no adapter.
+    pub(super) fn add(&mut self, source: &Source, footer: &ParquetMetaData) -> Result<()> {
+        if source.rows() == 0 {
+            return Ok(());
+        }
+        self.sources += 1;
+        self.footer_bytes += footer.memory_size() as u64;
+        for (leaf, cursor) in self.leaves.iter_mut().chain(&mut self.keys) {
+            if let Some(index) = leaf.adapter(source.id)?.leaf() {
+                cursor.add(footer.row_groups().iter().filter_map(|g| g.columns().get(index)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for all of `sources`.
+    fn of(
+        sources: &[Arc<Source>],
+        leaves: &'a [OutputLeaf],
+        keys: &'a [OutputLeaf],
+    ) -> Result<Self> {
+        let mut open = Self::new(leaves, keys);
+        for source in sources {
+            open.add(source, &*source.footer()?)?;
+        }
+        Ok(open)
+    }
+
+    /// Bytes that one of them takes.
+    pub(super) fn bytes_each(&self) -> u64 {
+        let mut woven: Vec<u64> = self.leaves.iter().map(|(_, cursor)| cursor.pages).collect();
+        woven.sort_unstable_by(|a, b| b.cmp(a));
+        let woven: u64 = woven.iter().take(LEAVES_AT_ONCE).sum();
+        let keys: u64 = self.keys.iter().map(|(_, cursor)| cursor.pages).sum();
+        ((woven + keys + self.footer_bytes) / self.sources.max(1)).max(1)
+    }
 }
 
-/// Bytes that one open source takes, about.
-fn bytes_each(sources: &[Arc<Source>], leaves: &[OutputLeaf], keys: &[OutputLeaf]) -> u64 {
-    let count = sources.iter().filter(|source| source.rows() > 0).count().max(1) as u64;
-    let of_leaf = |leaf: &OutputLeaf| -> u64 {
-        sources.iter().filter_map(|source| page_bytes(source, leaf)).sum()
-    };
-    let mut leaves: Vec<u64> = leaves.iter().map(of_leaf).collect();
-    leaves.sort_unstable_by(|a, b| b.cmp(a));
-    let woven: u64 = leaves.iter().take(LEAVES_AT_ONCE).sum();
-    let keys: u64 = keys.iter().map(of_leaf).sum();
-    ((woven + keys) / count).max(1)
+impl CursorBytes {
+    /// Adds the chunks of a source.
+    fn add<'a>(&mut self, chunks: impl Iterator<Item = &'a ColumnChunkMetaData> + Clone) {
+        let bytes = |chunk: &ColumnChunkMetaData| chunk.uncompressed_size().max(0).unsigned_abs();
+        let Some(largest) = chunks.clone().map(bytes).max() else { return };
+        let page = largest.min(PAGE_BYTES) + CURSOR_BYTES;
+        // Writers give up dictionaries that outgrow a page.
+        let with_one = chunks.filter(|chunk| chunk.dictionary_page_offset().is_some());
+        let dictionary = with_one.map(bytes).max().unwrap_or(0).min(PAGE_BYTES);
+        self.largest = self.largest.max(page + dictionary);
+        self.pages += page;
+    }
+}
+
+/// Most bytes that each of `leaves` holds of one source while it is woven, about.
+///
+/// # Errors
+/// As [`Source::footer`].
+pub(crate) fn largest_cursors(sources: &[Arc<Source>], leaves: &[OutputLeaf]) -> Result<Vec<u64>> {
+    let open = OpenSources::of(sources, leaves, &[])?;
+    Ok(open.leaves.iter().map(|(_, cursor)| cursor.largest).collect())
 }
 
 /// How many overlapping sources may be open at once.
+///
+/// # Errors
+/// As [`Source::footer`].
 pub(crate) fn sources_at_once(
     sources: &[Arc<Source>],
     leaves: &[OutputLeaf],
     keys: &[OutputLeaf],
     budget: Budget,
-) -> usize {
-    budget.sources_at_once(bytes_each(sources, leaves, keys))
+) -> Result<usize> {
+    Ok(budget.sources_at_once(OpenSources::of(sources, leaves, keys)?.bytes_each()))
 }
 
-/// What merging `depth` overlapping sources takes.
+/// What merging `depth` overlapping sources takes, of `bytes_each`; sorted by keys or not.
 pub(super) fn memory_need(
-    sources: &[Arc<Source>],
-    leaves: &[OutputLeaf],
-    keys: &[OutputLeaf],
+    bytes_each: u64,
+    is_sorted: bool,
     depth: usize,
     budget: Budget,
 ) -> MemoryNeed {
-    let each = bytes_each(sources, leaves, keys);
-    let is_merged = !keys.is_empty() && depth > sources_at_once(sources, leaves, keys, budget);
+    let is_merged = is_sorted && depth > budget.sources_at_once(bytes_each);
     MemoryNeed {
         limit_bytes: budget.limit_bytes() as u64,
-        needed_bytes: Budget::limit_for_pages(each.saturating_mul(depth as u64)),
+        needed_bytes: Budget::limit_for_pages(bytes_each.saturating_mul(depth as u64)),
         passes: if is_merged { 2 } else { 1 },
     }
 }

@@ -45,7 +45,7 @@ impl MergedFiles {
     /// As those of a plan, but for those of reading keys.
     pub(crate) fn describe(options: &MergeOptions, files: Arc<Vec<Arc<Source>>>) -> Result<Self> {
         let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
-        let footers: Vec<_> = files.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+        let footers: Vec<_> = files.iter().map(|s| (s.path(), s.file())).collect();
         let reconciled = reconcile(&footers, &options.unite())?;
         // Outputs and tasks know the columns by the names of the output alone.
         let order = match &asked {

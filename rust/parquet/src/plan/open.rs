@@ -43,7 +43,7 @@ pub(crate) fn open_planned<'a>(
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),
     };
-    let pool = FooterPool::default();
+    let pool = FooterPool::new(context);
     let files = each(&readers, indices.len(), |i| {
         context.check_cancelled()?;
         let planned = &plan.sources[indices[i]];

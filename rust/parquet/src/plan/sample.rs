@@ -18,7 +18,7 @@
 
 use std::ops::Range;
 
-use crate::source::Source;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 /// Places at which rows are tried, if that is cheap enough; else at fewer.
 const PLACES: u64 = 4;
@@ -49,15 +49,15 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// What is cheap enough to try of `sources`; `takes_all` of them must be.
-    pub(super) fn choose<'a>(
-        sources: impl ExactSizeIterator<Item = &'a Source>,
+    /// What is cheap enough to try of sources, given their stored bytes and those that a trial reads;
+    /// `takes_all` of them must be.
+    pub(super) fn choose(
+        sources: impl ExactSizeIterator<Item = (u64, u64)>,
         takes_all: bool,
     ) -> Self {
         let count = sources.len().max(1);
         let (mut stored, mut read) = (0, 0);
-        for source in sources {
-            let (bytes, of_trial) = bytes(source);
+        for (bytes, of_trial) in sources {
             (stored, read) = (stored + bytes, read + of_trial);
         }
         let enough = (stored / BYTES_SHARE).max(BYTES_MIN);
@@ -98,20 +98,16 @@ pub(super) fn in_two(rows: &Range<u64>) -> [Range<u64>; 2] {
     [rows.start..end, end..rows.end]
 }
 
-/// Bytes of a source, and those that a trial reads of it, about.
-fn bytes(source: &Source) -> (u64, u64) {
+/// Bytes that a trial reads of a source with these row groups, about.
+pub(super) fn trial_bytes(groups: &[RowGroupMetaData]) -> u64 {
     let at_least_0 = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
-    let groups = source.meta.row_groups();
-    let stored = groups.iter().map(|group| at_least_0(group.compressed_size())).sum();
-    let of_page = |chunk: &parquet::file::metadata::ColumnChunkMetaData| {
+    let of_page = |chunk: &ColumnChunkMetaData| {
         let stored = at_least_0(chunk.compressed_size());
         let pages = at_least_0(chunk.uncompressed_size()).div_ceil(PAGE_BYTES).max(1);
         stored.min(2 * stored / pages)
     };
-    let of_group = |group: &parquet::file::metadata::RowGroupMetaData| -> u64 {
-        group.columns().iter().map(of_page).sum()
-    };
-    (stored, groups.iter().map(of_group).max().unwrap_or(0))
+    let of_group = |group: &RowGroupMetaData| group.columns().iter().map(of_page).sum();
+    groups.iter().map(of_group).max().unwrap_or(0)
 }
 
 #[cfg(test)]

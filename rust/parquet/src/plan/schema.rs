@@ -63,7 +63,7 @@ impl CarriedSchema {
                 .with_hint("plan the merge again")
                 .with_cause(e)
         })?;
-        let own = source.meta.file_metadata();
+        let own = source.file();
         // A file without rows would not keep a column nullable.
         let own = FileMetaData::new(
             own.version(),
@@ -93,7 +93,7 @@ impl CarriedSchema {
     pub(crate) fn reconcile(&self, sources: &[Arc<Source>], how: &Unite) -> Result<Reconciled> {
         let own = &self.own;
         let is_own = |found: &Reconciled| found.schema == own.schema_descr().root_schema_ptr();
-        let footers = || sources.iter().map(|s| (s.path(), s.meta.file_metadata()));
+        let footers = || sources.iter().map(|s| (s.path(), s.file()));
         // Mostly the sources of a task have all that there is. Logical types that are not known are
         // left out of the schema, so that it does not go together with those that have them.
         let alone = match sources {

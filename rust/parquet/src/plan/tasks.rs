@@ -88,15 +88,13 @@ pub(super) fn stored_bytes(task: &PlanTask, sources: &[Arc<Source>]) -> u64 {
         let source = sources.get(slice.source)?;
         let rows = (slice.end.0 + slice.end.1).saturating_sub(slice.start.0 + slice.start.1) / 2;
         let share = rows as f64 / source.rows().max(1) as f64;
-        let (stored, _) = stored(std::slice::from_ref(source));
-        Some((stored as f64 * share) as u64)
+        Some((source.stored_bytes as f64 * share) as u64)
     };
     task.slices.iter().filter_map(bytes).sum()
 }
 
 /// Stored bytes and rows.
 pub(super) fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
-    let groups = sources.iter().flat_map(|s| s.meta.row_groups());
-    let bytes = groups.map(|group| group.compressed_size().max(0).unsigned_abs()).sum();
-    (bytes, sources.iter().map(|source| source.rows()).sum())
+    let sum = |of: fn(&Source) -> u64| sources.iter().map(|source| of(source)).sum();
+    (sum(|source| source.stored_bytes), sum(Source::rows))
 }

@@ -24,7 +24,7 @@ pub(super) fn conflict_reports(conflicts: &[MetadataConflict]) -> Vec<ConflictRe
 /// What will be done to the schema that the caller may not expect.
 pub(super) fn warnings(sources: &[Arc<Source>], conflicts: &[MetadataConflict]) -> Vec<String> {
     let mut columns = BTreeSet::new();
-    for column in sources.iter().flat_map(|s| s.meta.file_metadata().schema_descr().columns()) {
+    for column in sources.iter().flat_map(|s| s.schema().columns()) {
         if matches!(column.logical_type_ref(), Some(parquet::basic::LogicalType::_Unknown { .. })) {
             columns.insert(column.path().string());
         }

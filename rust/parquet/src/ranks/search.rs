@@ -224,10 +224,10 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 let chunk = source.chunk(group, index)?;
-                if is_null(chunk) {
+                if is_null(&chunk) {
                     continue;
                 }
-                if !has_paying_dictionary(chunk) {
+                if !has_paying_dictionary(&chunk) {
                     return Ok(None);
                 }
                 let locations = self.cache.find(source, group, index, self.context)?;
@@ -280,10 +280,10 @@ impl<'a> Search<'a> {
                 }
                 let nulls = chunk.statistics().and_then(Statistics::null_count_opt);
                 has_null |= chunk.column_descr().max_def_level() > 0 && nulls != Some(0);
-                if is_null(chunk) {
+                if is_null(&chunk) {
                     continue;
                 }
-                match bounds(chunk, ty) {
+                match bounds(&chunk, ty) {
                     Some((min, max)) => {
                         let (low, high) = range.unwrap_or((min, max));
                         range = Some((low.min(min), high.max(max)));

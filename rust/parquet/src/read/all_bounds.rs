@@ -104,12 +104,11 @@ fn read(columns: &[&BoundColumn], files: &[Arc<KnownFile>]) -> Result<Vec<Column
         let mut parts: Vec<Vec<LeafBounds>> = columns.iter().map(|_| Vec::new()).collect();
         for file in files {
             let last = starts.last().copied().unwrap_or(0);
-            starts.push(last + file.num_row_groups());
-            let source = file.source_once()?;
+            starts.push(last + file.source.num_row_groups());
             for (column, parts) in columns.iter().zip(&mut parts) {
                 let bounds = match column.places.get(file.class) {
                     Some(ColumnPlace::Leaf(leaf)) => {
-                        leaf.of_row_groups(&source).map_err(|e| e.with_path(file.path()))?
+                        leaf.of_row_groups(&file.source).map_err(|e| e.with_path(file.path()))?
                     }
                     Some(ColumnPlace::Fixed(value)) if !value.is_null(0) => all_of(value, file)?,
                     _ => all_null(&column.data_type, file),
@@ -134,7 +133,7 @@ const FILES_AT_ONCE: usize = 64;
 
 /// The bounds of a column in which all rows have the value of an array of one.
 fn all_of(value: &ArrayRef, file: &KnownFile) -> Result<LeafBounds> {
-    let groups = file.num_row_groups();
+    let groups = file.source.num_row_groups();
     let first = UInt64Array::from_value(0, groups);
     let bound = take(value, &first, None).map_err(Error::from_arrow)?;
     Ok(LeafBounds { least: Arc::clone(&bound), greatest: bound, nulls: first })
@@ -142,9 +141,9 @@ fn all_of(value: &ArrayRef, file: &KnownFile) -> Result<LeafBounds> {
 
 /// The bounds of a column that a file lacks.
 fn all_null(data_type: &DataType, file: &KnownFile) -> LeafBounds {
-    let groups = file.num_row_groups();
+    let groups = file.source.num_row_groups();
     let none = || new_null_array(data_type, groups);
-    let nulls = (0..groups).map(|group| file.row_group_rows(group)).collect();
+    let nulls = (0..groups).map(|group| file.source.row_group_rows(group)).collect();
     LeafBounds { least: none(), greatest: none(), nulls }
 }
 

@@ -31,7 +31,7 @@ impl SortedRead {
         shared: &ReadShared,
     ) -> Result<Vec<&'a Arc<ReadFile>>> {
         let (threads, budget) = (self.options.threads, shared.context.budget());
-        let workers = match files.iter().all(|file| file.known.store.is_local()) {
+        let workers = match files.iter().all(|file| file.known.source.store.is_local()) {
             true => ScopedWorkers::of_files(threads, budget),
             false => ScopedWorkers::of_objects(threads, budget),
         };
@@ -234,7 +234,7 @@ impl<'a> Leading<'a> {
             let Some(bounds) = self.found.get(place).and_then(Option::as_ref) else { break };
             // A column that the file lacks is null: its bounds are not known.
             let bounds = bounds.of_file(file.known.id.index());
-            let rows = |group: usize| file.known.row_group_rows(group);
+            let rows = |group: usize| file.known.source.row_group_rows(group);
             let Some((first, is_all)) = bounds.first(&rows, column)? else { break };
             leading.push(first);
             if !is_all {

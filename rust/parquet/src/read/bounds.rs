@@ -61,7 +61,8 @@ struct Ends {
 impl FileLeaf {
     /// The bounds of all row groups.
     pub(super) fn of_row_groups(&self, source: &Source) -> Result<LeafBounds> {
-        let groups = source.meta.row_groups();
+        let footer = source.footer()?;
+        let groups = footer.row_groups();
         let converter = self.converter(source)?;
         let nulls = converter.row_group_null_counts(groups).map_err(unwrap_error)?;
         let chunk = |group: &RowGroupMetaData| group.columns().get(self.leaf).cloned();
@@ -116,7 +117,7 @@ impl FileLeaf {
     }
 
     fn converter<'a>(&'a self, source: &'a Source) -> Result<StatisticsConverter<'a>> {
-        let file = source.meta.file_metadata();
+        let file = source.file();
         StatisticsConverter::from_column_index(self.leaf, &self.field, file.schema_descr())
             .map(|made| {
                 made.with_missing_null_counts_as_zero(false)
@@ -127,7 +128,7 @@ impl FileLeaf {
 
     /// Whether bounds of the leaf are in the order of its values.
     fn has_order(&self, source: &Source) -> bool {
-        let orders = source.meta.file_metadata().column_orders();
+        let orders = source.file().column_orders();
         let is_defined = matches!(
             orders.and_then(|orders| orders.get(self.leaf)),
             Some(

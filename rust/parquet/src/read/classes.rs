@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::arrow::ARROW_SCHEMA_META_KEY;
-use parquet::schema::types::SchemaDescPtr;
 use plait_core::Result;
 use plait_core::schema::{Class, Summary};
 
@@ -31,20 +30,21 @@ struct FoundClasses {
     /// By the address of the schema, which is kept in the pool, and the Arrow schema next to it.
     known: HashMap<(usize, Option<String>), usize>,
     schemas: Vec<FileSchema>,
-    /// An example of each, where files were opened without a pool.
-    planned: Vec<Arc<Source>>,
 }
 
 impl FileClasses {
-    /// The class of a file whose schema is `schema` in the pool of footers.
+    /// The class of a file with a footer in the pool of all.
     ///
     /// # Errors
     /// As [`FileSchema::of`].
-    pub(super) fn of(&self, source: &Source, schema: &SchemaDescPtr) -> Result<usize> {
-        let file = source.meta.file_metadata();
+    pub(super) fn of(&self, source: &Source) -> Result<usize> {
+        let file = source.file();
         let entries = file.key_value_metadata().into_iter().flatten();
         let arrow = entries.into_iter().find(|entry| entry.key == ARROW_SCHEMA_META_KEY);
-        let key = (Arc::as_ptr(schema).addr(), arrow.and_then(|entry| entry.value.clone()));
+        let key = (
+            Arc::as_ptr(&file.schema_descr_ptr()).addr(),
+            arrow.and_then(|entry| entry.value.clone()),
+        );
         if let Some(known) = self.lock().known.get(&key) {
             return Ok(*known);
         }
@@ -56,26 +56,6 @@ impl FileClasses {
             found.schemas.push(schema);
         }
         Ok(class)
-    }
-
-    /// The same for a file that was opened without a pool.
-    ///
-    /// # Errors
-    /// As [`FileSchema::of`].
-    pub(super) fn of_planned(&self, source: &Arc<Source>) -> Result<usize> {
-        let schema = FileSchema::of(source)?;
-        let mut found = self.lock();
-        let is_same = |(known, at): (&FileSchema, &Arc<Source>)| {
-            known.schema().fields() == schema.schema().fields()
-                && at.meta.file_metadata().schema_descr().root_schema()
-                    == source.meta.file_metadata().schema_descr().root_schema()
-        };
-        if let Some(known) = found.schemas.iter().zip(&found.planned).position(is_same) {
-            return Ok(known);
-        }
-        found.schemas.push(schema);
-        found.planned.push(Arc::clone(source));
-        Ok(found.schemas.len() - 1)
     }
 
     pub(super) fn into_schemas(self) -> Vec<FileSchema> {
@@ -120,7 +100,7 @@ pub(super) fn summary(
             }
         });
         class.sources += 1;
-        class.has_rows |= file.rows() > 0;
+        class.has_rows |= file.source.rows() > 0;
         if file.path() < class.first.as_str() {
             file.path().clone_into(&mut class.first);
         }

@@ -60,7 +60,9 @@ impl CodedColumns {
 
     /// Whether all texts of a row group are in dictionaries.
     pub(super) fn are_in(&self, source: &Source, group: usize) -> bool {
-        let is_coded = |leaf: &usize| source.chunk(group, *leaf).is_ok_and(has_paying_dictionary);
+        let is_coded = |leaf: &usize| {
+            source.chunk(group, *leaf).is_ok_and(|chunk| has_paying_dictionary(&chunk))
+        };
         self.texts.iter().all(is_coded)
     }
 

@@ -114,18 +114,18 @@ fn claimed(opened: &OpenedFiles) -> Result<SortOrder> {
     let mut examples: Vec<Arc<Source>> = Vec::new();
     let mut known: Vec<(usize, Option<SortOrder>)> = Vec::new();
     for file in &opened.files {
-        let source = file.source_once()?;
-        let claim = (file.class, order::claimed(&source)?);
+        let source = &file.source;
+        let claim = (file.class, order::claimed(source)?);
         if !known.contains(&claim) {
             known.push(claim);
-            examples.push(source);
+            examples.push(Arc::clone(source));
         }
     }
     // The rows of one file have an order in any case: that in which they lie.
     if opened.files.len() == 1 && matches!(known.as_slice(), [(_, None)]) {
         return Ok(SortOrder::empty());
     }
-    let footers: Vec<_> = examples.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let footers: Vec<_> = examples.iter().map(|s| (s.path(), s.file())).collect();
     let unite = Unite { missing_keys: true, ..Unite::default() };
     order::from_sources(&examples, &reconcile(&footers, &unite)?)
 }

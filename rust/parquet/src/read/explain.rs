@@ -62,7 +62,7 @@ impl SortedRead {
         };
         let mut left_files = Vec::new();
         for (file, left) in self.left()? {
-            let by_footer = file.known.num_row_groups() - file.groups.len();
+            let by_footer = file.known.source.num_row_groups() - file.groups.len();
             plan.row_groups_skipped += left.row_groups_skipped - by_footer;
             plan.pages += left.pages;
             plan.pages_skipped += left.pages_skipped;
@@ -83,7 +83,7 @@ impl SortedRead {
         let mut ends = Vec::with_capacity(2 * files.len());
         for file in files {
             let bounds = bounds.of_file(file.known.id.index());
-            let rows = |group: usize| file.known.row_group_rows(group);
+            let rows = |group: usize| file.known.source.row_group_rows(group);
             let Some(range) = bounds.range(&rows, column)? else { return Ok(files.len()) };
             ends.push((range.0, 0));
             ends.push((range.1, 1));
@@ -113,7 +113,7 @@ impl SortedRead {
                 classes.push(&file.class);
             }
             all.files.push(file.known.path().to_owned());
-            all.rows_of_files += file.known.rows();
+            all.rows_of_files += file.known.source.rows();
             all.rows += left.rows.iter().map(|range| range.end - range.start).sum::<u64>();
         }
         let mut has = vec![false; self.all.schema().fields().len()];
@@ -146,7 +146,7 @@ impl SortedRead {
 
     /// What is left of each file.
     fn left(&self) -> Result<Vec<(&Arc<ReadFile>, RowsLeft)>> {
-        let is_local = self.files.iter().all(|file| file.known.store.is_local());
+        let is_local = self.files.iter().all(|file| file.known.source.store.is_local());
         let (threads, budget) = (self.options.threads, self.shared.context.budget());
         let workers = match is_local {
             true => ScopedWorkers::of_files(threads, budget),

@@ -51,11 +51,11 @@ impl ReadFile {
     /// What may be asked for, by the file's own word.
     pub(super) fn left(&self, shared: &ReadShared) -> Result<RowsLeft> {
         let find = || {
-            let source = self.known.source()?;
+            let source = &self.known.source;
             let (kept, cache, context) = (&shared.kept, &shared.cache, &shared.context);
-            let mut left = self.pruned(shared).rows(&source, kept, cache, context)?;
+            let mut left = self.pruned(shared).rows(source, kept, cache, context)?;
             if !left.rows.is_empty()
-                && let Some(part) = self.part.rows(&source, cache, context)?
+                && let Some(part) = self.part.rows(source, cache, context)?
             {
                 left.rows = intersection(&left.rows, part);
             }
@@ -80,7 +80,7 @@ impl ReadFile {
         let passes = || {
             shared.context.check_cancelled()?;
             self.known.check_unchanged()?;
-            self.pruned(shared).passes(&*self.known.source()?, &shared.kept)
+            self.pruned(shared).passes(&self.known.source, &shared.kept)
         };
         let passes = passes().map_err(|e: Error| e.with_path(self.known.path()))?;
         if !passes {

@@ -173,8 +173,8 @@ impl SortedRead {
         let mut read = Self {
             order,
             schema: columns.given,
-            rows_of_all: files.iter().map(|file| file.rows()).sum(),
-            row_groups_of_all: files.iter().map(|file| file.num_row_groups()).sum(),
+            rows_of_all: files.iter().map(|file| file.source.rows()).sum(),
+            row_groups_of_all: files.iter().map(|file| file.source.num_row_groups()).sum(),
             files_of_all: files.len(),
             row_groups_skipped: 0,
             files: Vec::new(),
@@ -214,7 +214,8 @@ impl SortedRead {
                 self.class(schema, example, opened.fixed.of_class(class)).map(Arc::new)
             })
             .collect::<Result<_>>()?;
-        let rows: Vec<u64> = opened.files.iter().flat_map(|file| file.row_groups()).collect();
+        let rows: Vec<u64> =
+            opened.files.iter().flat_map(|file| file.source.rows_of_groups()).collect();
         let conditions = self.shared.conditions.as_ref();
         let conditions = conditions.map_or(&[][..], |conditions| conditions.filter.conditions());
         let bounds = opened.bounds.find(self.bound_columns()?, &opened.files)?;
@@ -222,9 +223,9 @@ impl SortedRead {
         let mut may = may.into_iter();
         let parts = opened.parts(self.options.rows.as_ref());
         for (file, part) in opened.files.iter().zip(parts) {
-            let of_file = may.by_ref().take(file.num_row_groups()).enumerate();
+            let of_file = may.by_ref().take(file.source.num_row_groups()).enumerate();
             let groups: Box<[usize]> = of_file.filter_map(|(g, may)| may.then_some(g)).collect();
-            self.row_groups_skipped += file.num_row_groups() - groups.len();
+            self.row_groups_skipped += file.source.num_row_groups() - groups.len();
             if groups.is_empty() || part.is_empty() {
                 continue;
             }
@@ -282,10 +283,10 @@ impl SortedRead {
         example: &KnownFile,
         fixed: FixedValues,
     ) -> Result<ReadClass> {
-        let source = example.source_once()?;
+        let source = &example.source;
         let conditions = self.shared.conditions.as_ref();
-        let schema = schema.clone().in_units_of(&source, self.all.schema());
-        let located = conditions.map(|c| c.located(&schema, &fixed, &source)).unwrap_or_default();
+        let schema = schema.clone().in_units_of(source, self.all.schema());
+        let located = conditions.map(|c| c.located(&schema, &fixed, source)).unwrap_or_default();
         let adapted = Adapted::of(&self.all, conditions, &schema)
             .and_then(|adapted| adapted.bound(&fixed))
             .map_err(|e| e.with_path(example.path()))?;

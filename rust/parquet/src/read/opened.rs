@@ -19,7 +19,7 @@ use super::all_bounds::AllBounds;
 use super::classes::{FileClasses, summary};
 use super::fixed::FixedColumns;
 use super::kept::KeptIndexes;
-use super::known::{DecodedFooters, KnownFile};
+use super::known::KnownFile;
 use super::options::ReadOptions;
 use super::part::{FilePart, PlanPart};
 use crate::arrow_file::FileSchema;
@@ -61,26 +61,23 @@ impl OpenedFiles {
     pub(super) fn open(options: &ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         let planned = options.plan.as_deref().map(PlanPart::parse).transpose()?;
         let threads = options.threads;
-        let bytes_max = context.budget().bytes(MemoryStage::ReadFooters);
-        let decoded = Arc::new(DecodedFooters::new(context, bytes_max));
         let classes = FileClasses::default();
         let (mut files, parts): (Vec<_>, Vec<_>) = match &planned {
             Some(planned) => {
                 let opened = planned.open(threads, stores, context)?;
                 let known = (0_u32..).zip(opened).map(|(place, (source, part))| {
-                    let class = classes.of_planned(&source)?;
-                    let id = SourceId(place);
-                    Ok((KnownFile::of_source(&source, id, class, &decoded), part))
+                    let class = classes.of(&source)?;
+                    Ok((KnownFile { source, class, id: SourceId(place) }, part))
                 });
                 known.collect::<Result<Vec<_>>>()?.into_iter().unzip()
             }
             None => {
-                let pool = FooterPool::default();
+                let pool = FooterPool::new(context);
                 let files =
                     open_all_by(&options.sources, 0, threads, stores, context, |id, store| {
-                        let (source, footer) = Source::open_in(&pool, id, store)?;
-                        let class = classes.of(&source, footer.schema())?;
-                        Ok(KnownFile::new(source, footer, class, &decoded))
+                        let source = Arc::new(Source::open_in(&pool, id, store)?);
+                        let class = classes.of(&source)?;
+                        Ok(KnownFile { source, class, id })
                     })?;
                 let parts = live_parts(&files, options, stores, context)?;
                 (files, parts)
@@ -141,7 +138,8 @@ fn live_parts(
         return Ok(vec![whole; files.len()]);
     }
     let workers = &ScopedWorkers::of_files(options.threads, context.budget());
-    let live = LiveRows { vectors, stores, workers, context }.of(files)?;
+    let files: Vec<Arc<Source>> = files.iter().map(|file| Arc::clone(&file.source)).collect();
+    let live = LiveRows { vectors, stores, workers, context }.of(&files)?;
     let part = |rows: Option<Vec<_>>| {
         rows.map_or_else(|| Arc::clone(&whole), |rows| Arc::new(FilePart::Rows(rows)))
     };

@@ -57,10 +57,11 @@ impl FilePart {
         rows: &Range<u64>,
     ) -> Vec<Arc<Self>> {
         let mut before = 0;
-        let part = |(source, part): (&Arc<KnownFile>, &Arc<Self>)| {
-            let from = rows.start.saturating_sub(before).min(source.rows());
-            let to = rows.end.saturating_sub(before).min(source.rows());
-            before += source.rows();
+        let part = |(file, part): (&Arc<KnownFile>, &Arc<Self>)| {
+            let all = file.source.rows();
+            let from = rows.start.saturating_sub(before).min(all);
+            let to = rows.end.saturating_sub(before).min(all);
+            before += all;
             let rows = if from < to { once(from..to).collect() } else { Vec::new() };
             Arc::new(Self::Rows(match &**part {
                 Self::Rows(live) => intersection(&rows, live),

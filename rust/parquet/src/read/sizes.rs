@@ -7,6 +7,8 @@ use arrow_array::RecordBatch;
 use parquet::basic::{Encoding, Type};
 
 use crate::runtime::{Context, MemoryStage};
+use plait_core::Result;
+
 use crate::source::Source;
 
 /// The sizes of the windows of every file.
@@ -117,8 +119,12 @@ impl WindowSizes {
 }
 
 /// Bytes of leaves in a row as Arrow has them, as far as the footer tells.
-pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> u64 {
-    let groups = source.meta.row_groups().iter();
+///
+/// # Errors
+/// As [`Source::footer`].
+pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> Result<u64> {
+    let footer = source.footer()?;
+    let groups = footer.row_groups().iter();
     let chunks = groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
     let bytes = chunks.map(|chunk| {
         let values = u64::try_from(chunk.num_values()).unwrap_or(0);
@@ -146,19 +152,23 @@ pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> u64 {
         };
         stored.max(values.saturating_mul(width))
     });
-    bytes.fold(0, u64::saturating_add).checked_div(source.rows()).unwrap_or(0)
+    Ok(bytes.fold(0, u64::saturating_add).checked_div(source.rows()).unwrap_or(0))
 }
 
 /// Whether the footer tells how many bytes these leaves have as Arrow has them.
-pub(super) fn are_row_bytes_known(source: &Source, leaves: &[usize]) -> bool {
-    let groups = source.meta.row_groups().iter();
+///
+/// # Errors
+/// As [`Source::footer`].
+pub(super) fn are_row_bytes_known(source: &Source, leaves: &[usize]) -> Result<bool> {
+    let footer = source.footer()?;
+    let groups = footer.row_groups().iter();
     let mut chunks =
         groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
-    chunks.all(|chunk| {
+    Ok(chunks.all(|chunk| {
         chunk.column_descr().physical_type() != Type::BYTE_ARRAY
             || chunk.unencoded_byte_array_data_bytes().is_some()
             || chunk.encodings().all(stores_all_bytes)
-    })
+    }))
 }
 
 /// Whether each value is stored as a whole, or it is an encoding of levels.

@@ -99,7 +99,8 @@ impl WindowCursor {
     }
 
     fn step(&mut self) -> Result<Option<RecordBatch>> {
-        let source = self.file.known.source()?;
+        let source = Arc::clone(&self.file.known.source);
+        let _footer = source.footer()?; // decoded once for all that is read of it here
         if self.left.is_none() {
             self.begin(&source)?;
         }
@@ -112,7 +113,7 @@ impl WindowCursor {
             let Some(batch) = self.read(&source, group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
-        self.file.known.store.check_unchanged()?;
+        self.file.known.source.store.check_unchanged()?;
         Ok(None)
     }
 
@@ -121,9 +122,9 @@ impl WindowCursor {
         self.shared.counts.open();
         self.file.known.check_unchanged()?;
         let (sizes, adapted) = (&self.shared.sizes, &self.file.class.adapted);
-        self.given_max = sizes.first_given(row_bytes(source, &adapted.leaves));
+        self.given_max = sizes.first_given(row_bytes(source, &adapted.leaves)?);
         self.step = match &adapted.tested {
-            Some(tested) => sizes.first_tested(row_bytes(source, &tested.leaves)),
+            Some(tested) => sizes.first_tested(row_bytes(source, &tested.leaves)?),
             None => self.given_max,
         };
         self.left = Some(self.file.left(&self.shared)?.rows);
@@ -137,7 +138,7 @@ impl WindowCursor {
             true => left.last()?.end - 1,
             false => left.first()?.start,
         };
-        Some(self.file.known.row_group_of(row))
+        Some(self.file.known.source.row_group_of(row).0)
     }
 
     fn is_in_new_group(&mut self) -> bool {
@@ -155,7 +156,7 @@ impl WindowCursor {
         else {
             return Ok(());
         };
-        let row_bytes = self.row_bytes(source);
+        let row_bytes = self.row_bytes(source)?;
         let window = sizes.rows_of(sizes.batch_bytes, row_bytes);
         if self.left.iter().flatten().map(|range| range.end - range.start).sum::<u64>()
             < SPILLED_WINDOWS_MIN * window
@@ -171,7 +172,7 @@ impl WindowCursor {
         }
         self.spills = Some(bytes);
         // Otherwise the first window is small, since rows may be wider than it seems.
-        if self.shared.spill.row_bytes() > 0 && are_row_bytes_known(source, &adapted.leaves) {
+        if self.shared.spill.row_bytes() > 0 && are_row_bytes_known(source, &adapted.leaves)? {
             self.given_max = sizes.rows_of(bytes, row_bytes);
         }
         if adapted.tested.is_none() {
@@ -181,13 +182,14 @@ impl WindowCursor {
     }
 
     /// Bytes of a row, by the footer and by what was decoded of any file.
-    fn row_bytes(&self, source: &Source) -> u64 {
-        row_bytes(source, &self.file.class.adapted.leaves).max(self.shared.spill.row_bytes())
+    fn row_bytes(&self, source: &Source) -> Result<u64> {
+        let of_footer = row_bytes(source, &self.file.class.adapted.leaves)?;
+        Ok(of_footer.max(self.shared.spill.row_bytes()))
     }
 
     /// Reads in windows of the usual size again.
     fn end_spilling(&mut self) -> Result<()> {
-        let row_bytes = self.row_bytes(&*self.file.known.source()?);
+        let row_bytes = self.row_bytes(&self.file.known.source)?;
         let sizes = &self.shared.sizes;
         self.spills = None;
         self.given_max = self.given_max.min(sizes.rows_of(sizes.batch_bytes, row_bytes));
@@ -199,12 +201,12 @@ impl WindowCursor {
     /// Takes the rows of the next window, which lie in one row group.
     fn window(&mut self) -> Option<(usize, Vec<Range<u64>>)> {
         let left = self.left.as_mut()?;
-        let file = &self.file.known;
+        let source = &self.file.known.source;
         let (mut room, mut taken) = (self.step, Vec::new());
         if self.shared.reverse {
             let last = left.last()?.end - 1;
-            let group = file.row_group_of(last);
-            let start = file.row_group_start(group);
+            let (group, _) = source.row_group_of(last);
+            let start = source.row_group_start(group);
             while let Some(range) = left.last_mut().filter(|r| room > 0 && r.end > start) {
                 let from = range.start.max(start).max(range.end.saturating_sub(room));
                 room -= range.end - from;
@@ -217,8 +219,8 @@ impl WindowCursor {
             taken.reverse();
             return Some((group, taken));
         }
-        let group = file.row_group_of(left.first()?.start);
-        let end = file.row_group_start(group) + file.row_group_rows(group);
+        let (group, _) = source.row_group_of(left.first()?.start);
+        let end = source.row_group_start(group) + source.row_group_rows(group);
         let mut done = 0;
         for range in left.iter_mut() {
             if room == 0 || range.start >= end {
@@ -306,7 +308,7 @@ impl WindowCursor {
         };
         self.tested_max = match self.spills {
             // All columns of candidates are decoded where many of them hold.
-            Some(bytes) => shared.sizes.rows_of(bytes, self.row_bytes(source)),
+            Some(bytes) => shared.sizes.rows_of(bytes, self.row_bytes(source)?),
             None => shared.sizes.rows_that_fit(shared.sizes.tested_bytes, &batch),
         };
         let (rows, rest) = self.cut(rows, &mask);

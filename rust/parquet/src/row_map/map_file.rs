@@ -81,7 +81,7 @@ impl MapHeader {
     /// [`Kind::CorruptSource`] for a file that is no row map, [`Kind::Unsupported`] for one of another
     /// version.
     pub(super) fn of(file: &Source) -> Result<Self> {
-        let entries = file.meta.file_metadata().key_value_metadata();
+        let entries = file.file().key_value_metadata();
         let entry = entries.into_iter().flatten().find(|entry| entry.key == ENTRY);
         let text = entry.and_then(|entry| entry.value.as_deref());
         let text = text.ok_or_else(|| damaged("has no entry that says what it is of"))?;

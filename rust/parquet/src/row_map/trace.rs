@@ -191,7 +191,7 @@ fn open_map(location: &str, stores: &Stores) -> Result<RowMap> {
 
 /// Checks that `map` is of `file`.
 fn check_same(file: &Source, map: &RowMap) -> Result<()> {
-    let entries = file.meta.file_metadata().key_value_metadata().into_iter().flatten();
+    let entries = file.file().key_value_metadata().into_iter().flatten();
     let task = entries.filter(|entry| entry.key == "plait.task").find_map(|e| e.value.as_deref());
     if task == Some(map.header.task.as_str()) && file.rows() == map.header.rows {
         return Ok(());

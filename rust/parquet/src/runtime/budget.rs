@@ -23,7 +23,9 @@ pub(crate) enum MemoryStage {
     PageLocations,
     /// Page buffers that wait for the next page.
     IdleBuffers,
-    /// Footers, pages and dictionaries of files whose keys are read.
+    /// Decoded footers of many files, as far as nobody uses them.
+    DecodedFooters,
+    /// Pages and dictionaries of files whose keys are read.
     FileReaders,
     /// Dictionaries of key columns, while a merge is planned.
     PlannedDictionaries,
@@ -94,8 +96,6 @@ pub(crate) enum MemoryStage {
     ReadSpill,
     /// Rows of a sorted read that wait for others of their batch.
     ReadBatch,
-    /// Decoded footers of the files of a sorted read.
-    ReadFooters,
     /// Bloom filters and bounds of pages that a sorted read keeps.
     ReadIndexes,
     /// Bytes that rows are decoded from whose timestamps are checked one by one.
@@ -135,18 +135,16 @@ impl MemoryStage {
             | Self::JoinMerge => (1, 8),
             Self::WrittenRows => (1, 3),
             Self::SortKeys => (1, 10),
-            Self::KeyBatches | Self::DictionaryUnions | Self::ReadIndexes | Self::ReadSpill => {
-                (1, 16)
-            }
-            Self::OverlayChunks => (1, 20),
-            Self::SentParts | Self::StoreWindows => (1, 24),
+            Self::DictionaryUnions | Self::ReadIndexes | Self::ReadSpill => (1, 16),
+            Self::OverlayChunks | Self::SentParts | Self::StoreWindows => (1, 24),
             Self::SortedRanges => (1, 80),
             Self::ReadAhead => (1, 20),
             Self::IdleBuffers
             | Self::RankTables
             | Self::WindowSteps
             | Self::ReadBatch
-            | Self::ReadFooters
+            | Self::DecodedFooters
+            | Self::KeyBatches
             | Self::CheckedReads => (1, 32),
             Self::CarriedCursors | Self::UploadPart => (1, 48),
             Self::PageLocations | Self::WaitingChunks => (1, 64),

@@ -33,13 +33,10 @@ pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, FileSchema, F
     let (size, written_at) = (store.len(), store.written_at());
     let source = Source::open(SourceId(0), store)?;
     let schema = FileSchema::of(&source)?;
-    let bytes = |group: &parquet::file::metadata::RowGroupMetaData| {
-        u64::try_from(group.total_byte_size()).unwrap_or(0)
-    };
-    let data_bytes = source.meta.row_groups().iter().map(bytes).fold(0, u64::saturating_add);
     let mut hash = [0; 16];
     hash.copy_from_slice(source.footer_hash.first_chunk::<16>().unwrap_or(&[0; 16]));
-    let footer = Footer { rows: source.rows(), data_bytes, hash, size, written_at };
+    let footer =
+        Footer { rows: source.rows(), data_bytes: source.encoded_bytes, hash, size, written_at };
     Ok((source, schema, footer))
 }
 

@@ -36,11 +36,10 @@ use crate::properties::{Encodings, encodings, has_paying_dictionary, properties}
 use crate::queue::{self, Queue, Work};
 use crate::ranks::KeyForm;
 use crate::runtime::{Charge, Context, MemoryStage, Pool};
-use crate::schema::LeafAdapter;
-use crate::sink::{Output, sizes};
+use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::weave::{RowsToSort, SharedWork, Tiers, WeaveContext, weave_sorted};
+use crate::weave::{LeafFooters, RowsToSort, SharedWork, Tiers, WeaveContext, weave_sorted};
 
 /// Pages of temp files are not smaller: their headers and indexes would be most of them.
 const PAGE_BYTES_MIN: u64 = 8 << 10;
@@ -93,7 +92,8 @@ pub(super) struct LooseSort<'a> {
     properties: WriterPropertiesPtr,
     weaving: WeaveContext,
     /// Bytes of all leaves in the files.
-    sizes: Vec<u64>,
+    /// Bytes of a row of each leaf.
+    row_bytes: Vec<f64>,
     rows_max: u64,
 }
 
@@ -108,14 +108,18 @@ impl<'a> LooseSort<'a> {
     ) -> Result<Self> {
         let SortCall { merged, options, context } = call;
         let files = SortedFiles::open(call, KeyForm::Ranked)?;
-        let rows_max = rows_max(call, &files);
+        let row_bytes = row_bytes(&merged.files, &files.leaves)?;
+        let rows_max = rows_max(call, &files, &row_bytes);
         let temps = usize::try_from(loose.div_ceil(rows_max.max(1))).unwrap_or(usize::MAX);
         let cursors =
             runs.saturating_add(temps).saturating_mul(LEAVES_AT_ONCE + files.keys.leaves.len());
         let temp = temp_options(&merged.order.to_string(), cursors, options);
         let found = plain(encodings(&temp, &merged.files, &files.leaves)?);
         let properties = properties(&temp, &found, &files.leaves, Vec::new(), Vec::new())?;
+        let tiers = Tiers { page: false, ..Tiers::of(&options.copy_tiers) };
+        let footers = LeafFooters::of(&merged.files, &files.leaves, &properties, tiers)?;
         let weaving = WeaveContext {
+            footers: Arc::new(footers),
             sources: Arc::clone(&merged.files),
             properties: Arc::clone(&properties),
             cache: Arc::clone(&files.cache),
@@ -125,15 +129,14 @@ impl<'a> LooseSort<'a> {
             carried: Arc::default(),
             levels: None,
             encodings: None,
-            tiers: Tiers { page: false, dict: options.copy_tiers.contains(&Tier::Dict) },
+            tiers,
             asked_dictionary: options.dictionary,
             verify_pages: options.verify_pages,
             page_version: Some(1),
             type_defined: Arc::default(),
             asks: Arc::default(),
         };
-        let sizes = sizes(&weaving, &files.leaves);
-        Ok(Self { call, target, pool, files, properties, weaving, sizes, rows_max })
+        Ok(Self { call, target, pool, files, properties, weaving, row_bytes, rows_max })
     }
 
     /// Sorts the rows of `ranges` into temp files, in the order that breaks ties.
@@ -159,7 +162,7 @@ impl<'a> LooseSort<'a> {
                 Err(_) if is_too_large && rows_max > 1 => rows_max = rows_max.div_ceil(2),
                 Err(_) if self.files.is_broken() => {
                     self.files = SortedFiles::open(self.call, KeyForm::Stored)?;
-                    self.rows_max = self::rows_max(self.call, &self.files);
+                    self.rows_max = self::rows_max(self.call, &self.files, &self.row_bytes);
                     rows_max = rows_max.min(self.rows_max);
                 }
                 Err(e) => return Err(e),
@@ -173,7 +176,7 @@ impl<'a> LooseSort<'a> {
 }
 
 /// How many rows are sorted at a time.
-fn rows_max(call: SortCall<'_>, files: &SortedFiles) -> u64 {
+fn rows_max(call: SortCall<'_>, files: &SortedFiles, row_bytes: &[f64]) -> u64 {
     /// Bytes of a key that does not pack, about.
     const KEY_BYTES: usize = 48;
     let budget = call.context.budget();
@@ -183,36 +186,38 @@ fn rows_max(call: SortCall<'_>, files: &SortedFiles) -> u64 {
         width => SortKeys::row_bytes(width.unwrap_or(KEY_BYTES)),
     };
     let by_keys = budget.bytes(MemoryStage::SortKeys) / key_bytes;
-    let widest =
-        files.leaves.iter().map(|leaf| row_bytes(&call.merged.files, leaf)).fold(1.0, f64::max);
+    let widest = row_bytes.iter().copied().fold(1.0, f64::max);
     let by_leaf = budget.sorted_leaf() as f64 / widest;
     (by_keys as u64).min(by_leaf as u64).clamp(1, u64::from(u32::MAX / 2))
 }
 
-/// Bytes that a row of a leaf takes while it is sorted, about.
-fn row_bytes(files: &[Arc<Source>], leaf: &OutputLeaf) -> f64 {
+/// Bytes that a row of each of `leaves` takes while it is sorted, about.
+fn row_bytes(files: &[Arc<Source>], leaves: &[OutputLeaf]) -> Result<Vec<f64>> {
     /// To find a row that has no value, several, or values of different lengths.
     const INDEX_BYTES: f64 = 8.0;
     /// An id.
     const ID_BYTES: f64 = 4.0;
-    let repeats = leaf.descr.max_rep_level() > 0;
-    let fixed = match Layout::of(&leaf.descr) {
-        Layout::Fixed(width) if !repeats => Some(width as f64),
-        _ => None,
-    };
-    let groups = files.iter().filter_map(|file| {
-        let index = leaf.adapter(file.id).ok().and_then(LeafAdapter::leaf)?;
-        Some(file.meta.row_groups().iter().filter(|group| group.num_rows() > 0).map(move |group| {
-            let chunk = group.column(index);
-            let bytes = chunk.uncompressed_size().max(0) as f64 / group.num_rows() as f64;
-            match fixed {
-                Some(width) => width,
-                None if !repeats && has_paying_dictionary(chunk) => ID_BYTES,
-                None => 2.0 * bytes,
+    let mut widest = vec![1.0; leaves.len()];
+    for file in files {
+        let footer = file.footer()?;
+        for (leaf, widest) in leaves.iter().zip(&mut widest) {
+            let Some(index) = leaf.adapter(file.id)?.leaf() else { continue };
+            let repeats = leaf.descr.max_rep_level() > 0;
+            for group in footer.row_groups().iter().filter(|group| group.num_rows() > 0) {
+                let chunk = group.column(index);
+                let bytes = chunk.uncompressed_size().max(0) as f64 / group.num_rows() as f64;
+                *widest = f64::max(
+                    *widest,
+                    match Layout::of(&leaf.descr) {
+                        Layout::Fixed(width) if !repeats => width as f64,
+                        _ if !repeats && has_paying_dictionary(chunk) => ID_BYTES,
+                        _ => 2.0 * bytes,
+                    },
+                );
             }
-        }))
-    });
-    groups.flatten().fold(1.0, f64::max) + INDEX_BYTES
+        }
+    }
+    Ok(widest.into_iter().map(|bytes| bytes + INDEX_BYTES).collect())
 }
 
 /// Encodings without special ones: what is read once more only need not be small.
@@ -274,9 +279,9 @@ impl SortWork<'_> {
                 }
                 Ok(())
             }
-            Some(pool) => {
-                queue::run(pool, self, &self.sort.sizes, |queue| self.run_beside(queue, temps))
-            }
+            Some(pool) => queue::run(pool, self, &self.sort.weaving.footers.encoded, |queue| {
+                self.run_beside(queue, temps)
+            }),
         }
     }
 
@@ -412,8 +417,8 @@ impl Work for SortWork<'_> {
 
     fn fits(&self, chunk: &SortedChunk, leaf: usize) -> bool {
         let sort = self.sort;
-        let Some(leaf) = sort.files.leaves.get(leaf) else { return true };
-        let bytes = row_bytes(&sort.call.merged.files, leaf) * chunk.order.len() as f64;
+        let Some(row_bytes) = sort.row_bytes.get(leaf) else { return true };
+        let bytes = row_bytes * chunk.order.len() as f64;
         let held = sort.context().account().held_bytes().saturating_add(bytes as u64);
         held <= sort.context().budget().bytes(MemoryStage::SortedLeaves) as u64
     }

@@ -12,6 +12,8 @@ use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::carried::Carried;
+use super::footers::LeafFooters;
+use super::tiers::Tiers;
 use super::unions::UnionCache;
 use crate::block::index::KnownPage;
 use crate::block::reader::United;
@@ -26,9 +28,6 @@ use crate::page::pages::Stored;
 use crate::runtime::Context;
 use crate::source::Source;
 use crate::zone::{FilterRequest, Observer};
-
-/// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
-pub(super) const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// What weaving needs besides the steps.
 #[derive(Clone)]
@@ -63,6 +62,8 @@ pub(crate) struct WeaveContext {
     pub type_defined: Arc<BTreeSet<usize>>,
     /// Filters and value sets that are asked for, by leaf.
     pub asks: Arc<Vec<FilterRequest>>,
+    /// What footers say of each leaf.
+    pub footers: Arc<LeafFooters>,
 }
 
 impl WeaveContext {
@@ -88,15 +89,6 @@ impl TriedEncodings {
         let chosen = (0..leaves).map(|_| OnceLock::new()).collect();
         (asked != EncodingOption::Sources).then(|| Arc::new(Self { asked, chosen }))
     }
-}
-
-/// Copy tiers of weaving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tiers {
-    /// Pages as they are stored.
-    pub page: bool,
-    /// Ids of united dictionaries.
-    pub dict: bool,
 }
 
 /// Where the rows of a leaf go, page by page.
@@ -126,7 +118,7 @@ pub(super) struct LeafContext<'a> {
     pub(super) united: Option<Arc<United>>,
     pub(super) batch_rows: usize,
     /// Whether pages of each source may be kept as they are.
-    pub(super) splices: Vec<bool>,
+    pub(super) splices: &'a [bool],
     /// Whether pages are made here.
     pub(super) is_ours: bool,
 }

@@ -186,7 +186,7 @@ fn chunks(
             LeafAdapter::Missing { .. } => continue, // no values
         };
         let (first, _) = source.row_group_of(taken.start);
-        for group in first..source.meta.num_row_groups() {
+        for group in first..source.num_row_groups() {
             if source.row_group_start(group) >= taken.end {
                 break;
             }
@@ -199,7 +199,7 @@ fn chunks(
             let has_values = nulls != Some(chunk.num_values().max(0).unsigned_abs());
             match locations.dictionary {
                 None if !has_values => continue,
-                Some(_) if has_paying_dictionary(chunk) && locations.are_row_aligned() => {}
+                Some(_) if has_paying_dictionary(&chunk) && locations.are_row_aligned() => {}
                 _ => return Ok(None),
             }
             chunks.push(DictionaryChunk { source: Arc::clone(source), group, leaf, locations });

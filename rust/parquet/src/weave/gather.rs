@@ -18,9 +18,10 @@
 use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
-use super::context::{BATCH_BYTES_MAX, LeafContext, PageOut};
+use super::context::{LeafContext, PageOut};
 use super::cursor::{Form, Rows, SourceCursor};
 use super::cursors::SourceCursors;
+use super::footers::BATCH_BYTES_MAX;
 use crate::block::decode::is_ids;
 use crate::block::reader::Skipping;
 use crate::block::{Block, BlockReader, Layout, Values};

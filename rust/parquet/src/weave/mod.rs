@@ -24,10 +24,12 @@ mod context;
 mod cursor;
 mod cursors;
 mod dictionaries;
+mod footers;
 mod gather;
 mod output;
 mod rows;
 mod sorted;
+mod tiers;
 mod unions;
 
 use std::sync::Arc;
@@ -44,22 +46,19 @@ use crate::encode::chunk::PageRules;
 use crate::encode::statistics::Cut;
 use crate::encode::values::ValueEncoding;
 use crate::leaf::OutputLeaf;
-use crate::schema::LeafAdapter;
-use crate::source::Source;
 use crate::spill::{SpillBuffer, Waiting};
 
-use context::{BATCH_BYTES_MAX, LeafContext};
+use context::LeafContext;
 use cursors::SourceCursors;
 use output::{OwnPages, RowOrder};
 use sorted::{Collecting, collect};
 use unions::UnionOutcome;
 
-pub(crate) use context::{Tiers, TriedEncodings, WeaveContext};
+pub(crate) use context::{TriedEncodings, WeaveContext};
+pub(crate) use footers::LeafFooters;
 pub(crate) use output::{PageTask, SharedWork};
 pub(crate) use rows::{LeafRows, MadeRows};
-
-/// Rows of a batch where they do not come in pages.
-const BATCH_ROWS_MAX: usize = 1024;
+pub(crate) use tiers::Tiers;
 
 /// Rows that are fewer than this share of those among which they lie get a dictionary of their own
 /// values: uniting those of the sources, which have the values of all rows, costs more.
@@ -86,14 +85,13 @@ pub(crate) fn weave(
     share: Option<&dyn SharedWork>,
 ) -> Result<Vec<Chunk>> {
     let codec = weaving.properties.compression(output.descr.path());
-    let may_splice = |source: &Arc<Source>| weaving.tiers.page && may_splice(source, output, codec);
     let mut leaf = LeafContext {
         weaving,
         output,
         layout: Layout::of(&output.descr),
         united: None,
-        batch_rows: batch_rows(weaving, output),
-        splices: weaving.sources.iter().map(may_splice).collect(),
+        batch_rows: weaving.footers.batch_rows(output.index),
+        splices: weaving.footers.splices(output.index),
         is_ours: true,
     };
     let mut cursors = SourceCursors::new(
@@ -105,7 +103,7 @@ pub(crate) fn weave(
     let mut chunks = Vec::with_capacity(windows.len());
     for rows in windows {
         let (steps, made) = rows.parts();
-        let make = how(weaving, output, steps, 1, &leaf.splices, &mut cursors)?;
+        let make = how(weaving, output, steps, 1, leaf.splices, &mut cursors)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
         let rules = rules(weaving, output, codec);
@@ -140,7 +138,7 @@ pub(crate) fn weave_sorted(
 ) -> Result<Option<Vec<Chunk>>> {
     let RowsToSort { steps, order, runs, bytes_max } = rows;
     let codec = weaving.properties.compression(output.descr.path());
-    let splices = vec![false; weaving.sources.len()];
+    let splices: &[bool] = &[]; // rows of a page do not stay together
     let mut cursors =
         SourceCursors::new(weaving.sources.len(), [steps].into_iter(), None, &weaving.context);
     let lie_in: u64 = steps.taken().map(|taken| taken.end - taken.start).sum();
@@ -148,7 +146,7 @@ pub(crate) fn weave_sorted(
     let make = match steps.rows().saturating_mul(FEW_ROWS_SHARE) < lie_in {
         true if wants_dictionary || !can_be_ours(output) => Make::Foreign,
         true => Make::Own(None, OwnPages::Plain),
-        false => how(weaving, output, steps, runs.len(), &splices, &mut cursors)?,
+        false => how(weaving, output, steps, runs.len(), splices, &mut cursors)?,
     };
     let is_ours = !matches!(make, Make::Foreign);
     let (united, pages) = match make {
@@ -160,7 +158,7 @@ pub(crate) fn weave_sorted(
         output,
         layout: Layout::of(&output.descr),
         united,
-        batch_rows: batch_rows(weaving, output),
+        batch_rows: weaving.footers.batch_rows(output.index),
         splices,
         is_ours,
     };
@@ -262,19 +260,6 @@ fn can_be_ours(output: &OutputLeaf) -> bool {
     output.descr.max_def_level() <= i16::from(u8::MAX)
 }
 
-/// Whether pages of `source` have the shape and the codec of the output.
-fn may_splice(source: &Source, output: &OutputLeaf, codec: Compression) -> bool {
-    let Ok(LeafAdapter::Same { leaf, levels }) = output.adapter(source.id) else { return false };
-    levels.is_identity()
-        && !source.is_scratch()
-        && *source.leaf(*leaf) == *output.descr
-        && source.meta.row_groups().iter().all(|group| {
-            group.columns().get(*leaf).is_some_and(|chunk| {
-                std::mem::discriminant(&chunk.compression()) == std::mem::discriminant(&codec)
-            })
-        })
-}
-
 fn rules<'a>(weaving: &'a WeaveContext, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
     let properties = &weaving.properties;
     let level = weaving.levels.as_ref().and_then(|levels| levels.get(output.index));
@@ -295,20 +280,4 @@ fn value_encoding<'a>(weaving: &'a WeaveContext, output: &OutputLeaf) -> Option<
     let tried = weaving.encodings.as_ref()?;
     let chosen = tried.chosen.get(output.index)?;
     Some(ValueEncoding { asked: tried.asked, chosen })
-}
-
-/// How many rows of this leaf go at once, from the average size of its values.
-fn batch_rows(weaving: &WeaveContext, output: &OutputLeaf) -> usize {
-    let mut row_bytes_max = 1;
-    for source in weaving.sources.iter() {
-        let Some(leaf) = output.adapter(source.id).ok().and_then(LeafAdapter::leaf) else {
-            continue;
-        };
-        for group in source.meta.row_groups() {
-            let bytes = u64::try_from(group.column(leaf).uncompressed_size()).unwrap_or(0);
-            let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
-            row_bytes_max = row_bytes_max.max(bytes / rows);
-        }
-    }
-    usize::try_from(BATCH_BYTES_MAX as u64 / row_bytes_max).unwrap_or(1).clamp(1, BATCH_ROWS_MAX)
 }

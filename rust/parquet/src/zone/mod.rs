@@ -107,14 +107,15 @@ fn ask(
             "name columns of text, bytes, whole numbers, dates or booleans",
         );
     }
-    let per_row = |source: &Arc<Source>| {
-        let index = leaf.adapter(source.id).ok()?.leaf()?;
-        let groups = source.meta.row_groups().iter().filter(|group| group.num_rows() > 0);
-        let levels =
-            groups.filter_map(|g| Some((g.columns().get(index)?.num_values(), g.num_rows())));
-        levels.map(|(levels, rows)| levels.unsigned_abs().div_ceil(rows.unsigned_abs())).max()
-    };
-    let values_per_row = sources.iter().filter_map(per_row).max().unwrap_or(1).max(1);
+    let mut values_per_row = 1;
+    for source in sources.iter().filter(|_| leaf.descr.max_rep_level() > 0) {
+        let Some(index) = leaf.adapter(source.id)?.leaf() else { continue };
+        for group in source.footer()?.row_groups().iter().filter(|group| group.num_rows() > 0) {
+            let levels = group.columns().get(index).map_or(0, |chunk| chunk.num_values());
+            let of_row = levels.unsigned_abs().div_ceil(group.num_rows().unsigned_abs());
+            values_per_row = values_per_row.max(of_row);
+        }
+    }
     Ok(FilterRequest {
         path,
         physical,
@@ -225,7 +226,7 @@ impl ZoneMap {
 /// rows.
 #[must_use]
 pub(crate) fn of_file(source: &Source) -> Option<Value> {
-    let file = source.meta.file_metadata();
+    let file = source.file();
     file.created_by().filter(|by| by.starts_with("plait "))?;
     let mut entries = file.key_value_metadata().into_iter().flatten();
     let text = entries.find(|entry| entry.key == ZONE_MAP_ENTRY)?.value.as_deref()?;

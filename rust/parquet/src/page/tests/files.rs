@@ -268,6 +268,13 @@ pub(crate) fn testing_files(folder: &str) -> Vec<(String, Vec<u8>)> {
     paths.iter().map(|path| (name(path), std::fs::read(path).unwrap())).collect()
 }
 
+/// The footer of a file.
+pub(crate) fn footer(bytes: &[u8]) -> &[u8] {
+    let end = bytes.len() - 8;
+    let len = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap());
+    &bytes[end - len as usize..end]
+}
+
 /// `bytes` with another footer: every column chunk's entry changed by `change`.
 pub(crate) fn with_chunks(
     bytes: &[u8],

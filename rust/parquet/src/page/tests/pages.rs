@@ -47,7 +47,7 @@ fn check(name: &str, bytes: &[u8]) -> usize {
             let descr = source.leaf(leaf);
             let chunk = source.chunk(row_group, leaf).unwrap();
             let rows = source.row_group_rows(row_group) as usize;
-            let pages = SerializedPageReader::new(store.clone().into(), chunk, rows, None);
+            let pages = SerializedPageReader::new(store.clone().into(), &chunk, rows, None);
             let want = decode(Arc::clone(&descr), Box::new(pages.unwrap()), 0);
             let got = decode_from(&source, (row_group, leaf), 0, &context());
             let place = format!("{name}, row group {row_group}, {}", descr.path());

@@ -8,6 +8,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "plan",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::PlannedDictionaries, 1),
@@ -19,6 +20,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "merge: prepare",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::PreparedDictionaries, 1),
@@ -30,6 +32,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "merge: execute",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
@@ -51,6 +54,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "sort",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::SortedRanges, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
@@ -76,6 +80,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "overlay",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
@@ -112,11 +117,11 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "deleted rows",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::DeletedKeys, 1),
             (Stage::StreamBatches, 1),
             (Stage::StreamReads, 1),
             (Stage::ExpandedPage, 1),
-            (Stage::ReadFooters, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
         ],
@@ -124,12 +129,12 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "read",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             // The rows that are merged, and those that wait.
             (Stage::ReadWindows, 2),
             (Stage::ReadSpill, 1),
             (Stage::ReadBatch, 1),
-            (Stage::ReadFooters, 1),
             (Stage::ReadIndexes, 1),
             (Stage::CheckedReads, 1),
             (Stage::ExpandedPage, 1),
@@ -140,6 +145,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "verify",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::RowHashes, 1),
@@ -151,6 +157,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "compact and survey",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::IdleBuffers, 1),
@@ -160,6 +167,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
     (
         "inspect",
         &[
+            (Stage::DecodedFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::ExpandedPage, 1),

@@ -12,7 +12,7 @@
 //! One ranged read, two if the footer is longer than the end of the file that is read first.
 //!
 //! # Not here
-//! What is kept of a footer (`footer`); the open file (`source`).
+//! What is kept of a footer (`stored`, `decoded`); the open file (`source`).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use parquet::file::metadata::{
 use parquet::schema::types::SchemaDescPtr;
 use plait_core::{Error, Kind, Result};
 
-use crate::footer::FooterParts;
+use super::parts::FooterParts;
 use crate::guard::{guard, unwrap_error};
 use crate::store::RangeReader;
 use crate::thrift::{Reader, Stop, TYPE_STRUCT};
@@ -35,7 +35,7 @@ pub(crate) const TAIL_BYTES: u64 = 64 << 10;
 /// The same of a local file, where another read costs less than bytes that are not needed.
 const LOCAL_TAIL_BYTES: u64 = 16 << 10;
 /// Footer length and magic number.
-pub(crate) const TRAILER_BYTES: u64 = 8;
+pub(super) const TRAILER_BYTES: u64 = 8;
 /// Deepest nesting of groups that is decoded.
 const SCHEMA_DEPTH_MAX: usize = 256;
 
@@ -55,7 +55,7 @@ pub(crate) fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
 
 /// Decodes the footer, without statistics when they are what cannot be decoded. A schema that is
 /// known is not decoded again.
-pub(crate) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<ParquetMetaData> {
+pub(super) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<ParquetMetaData> {
     let mut usual = ParquetMetaDataOptions::new();
     if let Some(schema) = schema {
         usual.set_schema(Arc::clone(schema));
@@ -74,7 +74,7 @@ pub(crate) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<Pa
 }
 
 /// Reads the footer; gives its bytes and its offset.
-pub(crate) fn read_footer(store: &dyn RangeReader) -> Result<(Bytes, u64)> {
+pub(super) fn read_footer(store: &dyn RangeReader) -> Result<(Bytes, u64)> {
     let len = store.len();
     let not_parquet = |got: String| {
         let begins = store.read(0..len.min(4));
@@ -121,7 +121,7 @@ pub(crate) fn read_footer(store: &dyn RangeReader) -> Result<(Bytes, u64)> {
 
 /// Checks what the decoder of the footer takes on trust: that lists and groups are no longer than
 /// the bytes that hold them, that groups are not nested without end, that nothing is encrypted.
-pub(crate) fn check_footer(footer: &[u8]) -> Result<FooterParts> {
+pub(super) fn check_footer(footer: &[u8]) -> Result<FooterParts> {
     let parts = FooterParts::find(footer, check_schema).map_err(|stop| {
         Error::new(Kind::CorruptSource, "footer is malformed").with_got(stop.reason())
     })?;
@@ -164,7 +164,7 @@ fn check_schema(reader: &mut Reader<'_>) -> Result<(), Stop> {
 }
 
 /// Checks the decoded footer; gives the first row of every row group, and the number of rows.
-pub(crate) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<Vec<u64>> {
+pub(super) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<Vec<u64>> {
     let corrupt = |what: &str| Error::new(Kind::CorruptSource, what);
     let file = meta.file_metadata();
     let leaves = file.schema_descr().num_columns();
@@ -211,4 +211,27 @@ fn check_chunk(chunk: &ColumnChunkMetaData, footer_start: u64) -> Result<()> {
             .with_got(format!("bytes {}..{}, footer at {footer_start}", range.start, range.end)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_that_promises_too_much_is_refused_before_it_is_decoded() {
+        // FileMetaData { 2: list<SchemaElement> [{ 4: "m", 5: num_children 2^30 }] }
+        let mut footer = vec![0x29, 0x1c, 0x48, 1, b'm', 0x15];
+        footer.extend([0x80, 0x80, 0x80, 0x80, 0x08, 0, 0]);
+        let e = check_footer(&footer).unwrap_err();
+        assert_eq!(e.kind(), Kind::CorruptSource);
+        assert!(e.to_string().contains("more children than there are"), "{e}");
+        // One child each, deeper and deeper.
+        let mut footer = vec![0x29, 0xfc, 0xe8, 0x07];
+        footer.extend([0x48, 1, b'm', 0x15, 2, 0].repeat(1000));
+        footer.push(0);
+        let e = check_footer(&footer).unwrap_err();
+        assert!(e.to_string().contains("nested too deeply"), "{e}");
+        // FileMetaData { 8: encryption_algorithm {} }
+        assert_eq!(check_footer(&[0x8c, 0, 0]).unwrap_err().kind(), Kind::EncryptedSource);
+    }
 }
