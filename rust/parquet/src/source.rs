@@ -17,17 +17,18 @@
 //! # Not here
 //! The checks (`footer`); page indexes (`page::locate`); schemas (`plait_core::schema`).
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData};
+use parquet::file::metadata::{FileMetaData, ParquetMetaData};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use crate::footer::{DecodedFooter, FooterPool, OpenedFooter, SourceFooter, chunk_range};
+pub(crate) use crate::footer::ChunkEntry;
+use crate::footer::{FooterPool, OpenedFooter, SourceFooter, chunk_range};
 use crate::output::TempFile;
 use crate::selection::{Selection, intersection};
 use crate::store::{RangeReader, open_local};
@@ -277,7 +278,7 @@ impl Source {
     ///
     /// # Errors
     /// None that is known.
-    pub(crate) fn footer(&self) -> Result<Arc<DecodedFooter>> {
+    pub(crate) fn footer(&self) -> Result<Arc<ParquetMetaData>> {
         self.footer.decoded().map_err(|e| e.with_path(self.path()))
     }
 
@@ -286,14 +287,12 @@ impl Source {
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
     pub(crate) fn chunk(&self, row_group: usize, leaf: usize) -> Result<ChunkEntry> {
-        let footer = self.footer()?;
-        let chunks = footer.row_groups().get(row_group).map(|group| group.num_columns());
-        if chunks.is_none_or(|chunks| leaf >= chunks) {
-            return Err(Error::new(Kind::Internal, "no such column chunk")
+        let found = self.footer.chunk(row_group, leaf).map_err(|e| e.with_path(self.path()))?;
+        found.ok_or_else(|| {
+            Error::new(Kind::Internal, "no such column chunk")
                 .with_path(self.path())
-                .with_got(format!("row group {row_group}, leaf {leaf}")));
-        }
-        Ok(ChunkEntry { footer, row_group, leaf })
+                .with_got(format!("row group {row_group}, leaf {leaf}"))
+        })
     }
 
     /// Stored bytes of a chunk's column index, if there is one that lies in the file.
@@ -321,21 +320,6 @@ impl Source {
     /// [`Kind::Internal`] when there is no such chunk.
     pub(crate) fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
         chunk_range(&*self.chunk(row_group, leaf)?)
-    }
-}
-
-/// The footer's entry for a column chunk that is there.
-pub(crate) struct ChunkEntry {
-    footer: Arc<DecodedFooter>,
-    row_group: usize,
-    leaf: usize,
-}
-
-impl Deref for ChunkEntry {
-    type Target = ColumnChunkMetaData;
-
-    fn deref(&self) -> &ColumnChunkMetaData {
-        self.footer.row_group(self.row_group).column(self.leaf)
     }
 }
 

@@ -21,7 +21,6 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use plait_core::Result;
 
 use super::{FileSchema, levels};
-use crate::footer::DecodedFooter;
 use crate::leaf::LocationCache;
 use crate::page::{Kept, Pages, guard, unwrap_error};
 use crate::runtime::Context;
@@ -188,7 +187,7 @@ impl LocatedRows {
 /// One row group.
 struct LocatedGroup {
     of: Located,
-    footer: Arc<DecodedFooter>,
+    footer: Arc<ParquetMetaData>,
     row_group: usize,
     kept: Kept,
 }

@@ -36,12 +36,12 @@ use parquet::arrow::{
     parquet_to_arrow_schema,
 };
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
 use plait_core::{Error, Kind, Result};
 
 use self::bytes::Windows;
 use self::load::Load;
 use self::pages::{Groups, Shared};
-use crate::footer::DecodedFooter;
 use crate::page::{Kept, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
@@ -147,7 +147,7 @@ pub(crate) struct Request {
 /// Batches of some rows of a file.
 pub(crate) struct Batches {
     path: String,
-    footer: Arc<DecodedFooter>,
+    footer: Arc<ParquetMetaData>,
     units: Vec<Option<TimeUnit>>,
     levels: FieldLevels,
     schema: SchemaRef,

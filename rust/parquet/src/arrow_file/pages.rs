@@ -28,7 +28,7 @@ use super::bytes::Windows;
 use super::int96;
 use super::load::{Load, Scale};
 use crate::block::Values;
-use crate::footer::{DecodedFooter, chunk_range};
+use crate::footer::chunk_range;
 #[cfg(doc)]
 use crate::page::PAGE_BYTES_MAX;
 use crate::page::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
@@ -41,7 +41,7 @@ const HEADER_BYTES: u64 = 4 << 10;
 
 /// What the pages of all leaves of one reader share.
 pub(super) struct Shared {
-    pub(super) footer: Arc<DecodedFooter>,
+    pub(super) footer: Arc<ParquetMetaData>,
     pub(super) windows: Arc<Windows>,
     /// The leaves that are read.
     pub(super) leaves: Vec<usize>,

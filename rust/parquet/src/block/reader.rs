@@ -30,7 +30,6 @@ use super::decode::{
 use super::dictionary::Remap;
 use super::index::{ChunkIndex, KnownPage};
 use super::{Block, Contents, Dictionary, Layout, Values};
-use crate::footer::DecodedFooter;
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
 use crate::page::pages::Stored;
 use crate::page::{PageLoc, Pages, guard};
@@ -72,8 +71,6 @@ pub(crate) type Skipping = (Block, usize);
 /// Reads one leaf of one source in the shape of the output.
 pub(crate) struct BlockReader {
     source: Arc<Source>,
-    /// Decoded once for all row groups.
-    _footer: Arc<DecodedFooter>,
     row: u64,
     from: From,
 }
@@ -120,7 +117,6 @@ impl BlockReader {
         cache: &Arc<LocationCache>,
         context: &Context,
     ) -> Result<Self> {
-        let footer = source.footer()?;
         let from = match output.adapter(source.id)? {
             LeafAdapter::Same { leaf, levels }
                 if is_aligned(source, *leaf, row, cache, context)? =>
@@ -149,7 +145,7 @@ impl BlockReader {
                     as Box<dyn Blocks>
             })),
         };
-        Ok(Self { source: Arc::clone(source), _footer: footer, row, from })
+        Ok(Self { source: Arc::clone(source), row, from })
     }
 
     /// The next rows: a page of them, or up to `rows_wanted` where they do not come in pages.

@@ -53,9 +53,16 @@ pub(crate) fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
     })
 }
 
+/// A footer that was decoded.
+pub(super) struct Decoded {
+    pub(super) meta: ParquetMetaData,
+    /// Whether its statistics cannot be decoded.
+    pub(super) lacks_statistics: bool,
+}
+
 /// Decodes the footer, without statistics when they are what cannot be decoded. A schema that is
 /// known is not decoded again.
-pub(super) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<ParquetMetaData> {
+pub(super) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<Decoded> {
     let mut usual = ParquetMetaDataOptions::new();
     if let Some(schema) = schema {
         usual.set_schema(Arc::clone(schema));
@@ -70,7 +77,9 @@ pub(super) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<Pa
         guard(|| ParquetMetaDataReader::decode_metadata_with_options(footer, Some(options)))
             .and_then(|decoded| decoded.map_err(unwrap_error))
     };
-    decode(&usual).or_else(|e| decode(&bare).map_err(|_| e))
+    decode(&usual).map(|meta| Decoded { meta, lacks_statistics: false }).or_else(|e| {
+        decode(&bare).map(|meta| Decoded { meta, lacks_statistics: true }).map_err(|_| e)
+    })
 }
 
 /// Reads the footer; gives its bytes and its offset.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! A decoded footer is accounted for as long as anybody holds it, whether it stays here or not.
+//! Those that stay fit the share, or are one. Who holds one that goes keeps it as long. They are not
+//! accounted: how much is woven at a time goes by what is, and they are a share of their own.
 //!
 //! # Cost
 //! To decode a footer again takes about a microsecond a chunk.
@@ -15,83 +16,51 @@
 //! How footers are stored (`stored`).
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::file::metadata::ParquetMetaData;
 
-use crate::runtime::{Charge, Context, MemoryStage};
-
-/// A decoded footer.
-pub(crate) struct DecodedFooter {
-    meta: ParquetMetaData,
-    /// Its memory, if it is one of many.
-    charge: Option<Charge>,
-}
+use crate::runtime::{Context, MemoryStage};
 
 /// Footers that stay decoded.
 pub(super) struct DecodedFooters {
     held: Mutex<HeldFooters>,
     bytes_max: usize,
-    context: Context,
 }
 
 #[derive(Default)]
 struct HeldFooters {
-    /// The oldest first.
-    footers: VecDeque<Arc<DecodedFooter>>,
+    /// With their bytes, the oldest first.
+    footers: VecDeque<(Arc<ParquetMetaData>, usize)>,
     bytes: usize,
-}
-
-impl DecodedFooter {
-    /// The footer of a file that is opened alone.
-    pub(super) fn alone(meta: ParquetMetaData) -> Self {
-        Self { meta, charge: None }
-    }
-
-    fn bytes(&self) -> usize {
-        self.charge.as_ref().map_or(0, Charge::bytes)
-    }
-}
-
-impl Deref for DecodedFooter {
-    type Target = ParquetMetaData;
-
-    fn deref(&self) -> &ParquetMetaData {
-        &self.meta
-    }
 }
 
 impl DecodedFooters {
     /// None yet, within their share of the limit of `context`.
     pub(super) fn new(context: &Context) -> Self {
         let bytes_max = context.budget().bytes(MemoryStage::DecodedFooters);
-        Self { held: Mutex::default(), bytes_max, context: context.clone() }
-    }
-
-    /// One of them, which does not stay for it.
-    pub(super) fn footer(&self, meta: ParquetMetaData) -> Arc<DecodedFooter> {
-        let charge = Some(self.context.charge(meta.memory_size()));
-        Arc::new(DecodedFooter { meta, charge })
+        Self { held: Mutex::default(), bytes_max }
     }
 
     /// Keeps `footer` if it fits next to the others.
-    pub(super) fn keep_if_it_fits(&self, footer: &Arc<DecodedFooter>) {
+    pub(super) fn keep_if_it_fits(&self, footer: &Arc<ParquetMetaData>) {
+        let bytes = footer.memory_size();
         let mut held = self.lock();
-        if held.bytes + footer.bytes() <= self.bytes_max {
-            held.push(footer);
+        if held.bytes + bytes <= self.bytes_max {
+            held.push(footer, bytes);
         }
     }
 
     /// Keeps `footer` in the place of those that were decoded before all others.
-    pub(super) fn keep(&self, footer: &Arc<DecodedFooter>) {
+    pub(super) fn keep(&self, footer: &Arc<ParquetMetaData>) {
+        let bytes = footer.memory_size();
         let mut held = self.lock();
-        while held.bytes + footer.bytes() > self.bytes_max
-            && let Some(gone) = held.footers.pop_front()
+        while held.bytes + bytes > self.bytes_max
+            && let Some((_, gone)) = held.footers.pop_front()
         {
-            held.bytes -= gone.bytes();
+            held.bytes -= gone;
         }
-        held.push(footer);
+        held.push(footer, bytes);
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldFooters> {
@@ -100,9 +69,9 @@ impl DecodedFooters {
 }
 
 impl HeldFooters {
-    fn push(&mut self, footer: &Arc<DecodedFooter>) {
-        self.bytes += footer.bytes();
-        self.footers.push_back(Arc::clone(footer));
+    fn push(&mut self, footer: &Arc<ParquetMetaData>, bytes: usize) {
+        self.bytes += bytes;
+        self.footers.push_back((Arc::clone(footer), bytes));
     }
 }
 
@@ -115,32 +84,29 @@ mod tests {
     use crate::page::testing::{file, footer};
 
     fn meta() -> ParquetMetaData {
-        decode(footer(&file("message m { required int64 a; }", &[1], |p| p)), None).unwrap()
+        decode(footer(&file("message m { required int64 a; }", &[1], |p| p)), None).unwrap().meta
     }
 
-    fn kept(footers: &[Arc<DecodedFooter>]) -> Vec<usize> {
+    fn kept(footers: &[Arc<ParquetMetaData>]) -> Vec<usize> {
         footers.iter().map(|footer| Arc::strong_count(footer) - 1).collect()
     }
 
     #[test]
     fn the_oldest_go_where_there_is_no_room() {
         let each = meta().memory_size();
-        let context = Context::new(32 * (2 * each + 1));
-        let footers = DecodedFooters::new(&context);
-        let all: Vec<_> = (0..4).map(|_| footers.footer(meta())).collect();
+        let footers = DecodedFooters::new(&Context::new(32 * (2 * each + 1)));
+        let all: Vec<_> = (0..4).map(|_| Arc::new(meta())).collect();
         all.iter().take(3).for_each(|footer| footers.keep_if_it_fits(footer));
         assert_eq!(kept(&all), [1, 1, 0, 0]);
         footers.keep(&all[3]);
         assert_eq!(kept(&all), [0, 1, 0, 1]);
-        assert_eq!(context.account().held_bytes(), 4 * each as u64, "as long as they are used");
-        drop(all);
-        assert_eq!(context.account().held_bytes(), 2 * each as u64);
+        assert_eq!(footers.lock().bytes, 2 * each);
     }
 
     #[test]
     fn a_footer_that_is_larger_than_the_share_stays_alone() {
         let footers = DecodedFooters::new(&Context::new(32));
-        let all = [(); 2].map(|()| footers.footer(meta()));
+        let all = [(); 2].map(|()| Arc::new(meta()));
         all.iter().for_each(|footer| footers.keep(footer));
         assert_eq!(kept(&all), [0, 1]);
     }

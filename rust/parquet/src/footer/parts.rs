@@ -19,6 +19,8 @@ const SCHEMA: i16 = 2;
 const ROWS: i16 = 3;
 const ROW_GROUPS: i16 = 4;
 const ENTRIES: i16 = 5;
+/// Of a row group.
+const COLUMNS: i16 = 1;
 const ENCRYPTION: i16 = 8;
 
 /// Where the parts of a footer are.
@@ -29,6 +31,8 @@ pub(super) struct FooterParts {
     pub(super) pieces: Vec<Range<usize>>,
     /// The number of rows and the row groups, which each file has for itself.
     own: Vec<Range<usize>>,
+    /// The row groups.
+    row_groups: Option<Range<usize>>,
     /// Whether columns are encrypted.
     pub(super) is_encrypted: bool,
 }
@@ -60,6 +64,9 @@ impl FooterParts {
                 _ => reader.skip(kind)?,
             }
             let part = start..reader.position();
+            if (id, kind) == (ROW_GROUPS, TYPE_LIST) {
+                found.row_groups = Some(part.clone());
+            }
             match id {
                 SCHEMA => {
                     if found.schema.is_some() {
@@ -74,6 +81,34 @@ impl FooterParts {
         }
         found.pieces.retain(|piece| piece.len() >= PIECE_BYTES_MIN);
         Ok(found)
+    }
+
+    /// Where the entries of chunks begin in `footer`, and where those of each row group end; none if
+    /// some row group has other than `leaves` of them.
+    pub(super) fn chunks(&self, footer: &[u8], leaves: usize) -> Option<Vec<usize>> {
+        let start = self.row_groups.clone()?.start;
+        let mut reader = Reader::new(footer.get(start..)?);
+        let (_, groups) = reader.list().ok()?;
+        let mut found = Vec::with_capacity(groups.checked_mul(leaves + 1)?.min(footer.len()));
+        for group in 1..=groups {
+            let mut last = 0;
+            while let Some((id, kind)) = reader.field(&mut last).ok()? {
+                if (id, kind) != (COLUMNS, TYPE_LIST) {
+                    reader.skip(kind).ok()?;
+                    continue;
+                }
+                let (kind, chunks) = reader.list().ok()?;
+                for _ in 0..chunks {
+                    found.push(start + reader.position());
+                    reader.skip(kind).ok()?;
+                }
+                found.push(start + reader.position());
+            }
+            if found.len() != group * (leaves + 1) {
+                return None;
+            }
+        }
+        Some(found)
     }
 
     /// The footer without its number of rows and its row groups: schema, entries, writer, orders.

@@ -16,11 +16,13 @@
 //! Which of them are decoded (`decoded`).
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
 use super::parts::FooterParts;
+use crate::thrift::TYPE_STRUCT;
 
 /// Bytes of a block of footers.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -38,6 +40,8 @@ pub(super) struct FooterPieces {
 pub(super) struct StoredFooter {
     own: Bytes,
     shared: Box<[SharedPiece]>,
+    /// Where the entries of chunks begin in its own bytes, and where those of each row group end.
+    chunks: Box<[u32]>,
 }
 
 /// Bytes that other footers have, too, and where among its own a footer has them.
@@ -47,8 +51,13 @@ struct SharedPiece {
 }
 
 impl FooterPieces {
-    /// Stores a footer with these `parts`.
-    pub(super) fn store(&mut self, footer: &[u8], parts: &FooterParts) -> StoredFooter {
+    /// Stores a footer with these `parts`, and `chunks` as [`FooterParts::chunks`] finds them.
+    pub(super) fn store(
+        &mut self,
+        footer: &[u8],
+        parts: &FooterParts,
+        chunks: Option<&[usize]>,
+    ) -> StoredFooter {
         let Self { block, pieces: others } = self;
         if block.capacity() < footer.len() {
             block.reserve(BLOCK_BYTES.max(footer.len()));
@@ -73,11 +82,51 @@ impl FooterPieces {
             from = piece.end;
         }
         block.extend_from_slice(footer.get(from..).unwrap_or_default());
-        StoredFooter { own: block.split().freeze(), shared: shared.into() }
+        // Pieces before the row groups are not among its own bytes.
+        let first = chunks.and_then(|chunks| chunks.first()).copied().unwrap_or(0);
+        let before = parts.pieces.iter().filter(|piece| piece.end <= first).map(Range::len);
+        let before: usize = before.sum();
+        let own = |at: &usize| u32::try_from(at - before).unwrap_or(u32::MAX);
+        let chunks = chunks.unwrap_or_default().iter().map(own).collect();
+        StoredFooter { own: block.split().freeze(), shared: shared.into(), chunks }
     }
 }
 
 impl StoredFooter {
+    /// The entries of the chunks of `leaves` in a row group of files with so many leaves in `all`, as
+    /// a footer that has nothing else; none if it is not known where they are.
+    pub(super) fn chunks(
+        &self,
+        row_group: usize,
+        leaves: Range<usize>,
+        all: usize,
+    ) -> Option<Vec<u8>> {
+        let at = |leaf: usize| {
+            let at = *self.chunks.get(row_group.checked_mul(all + 1)?.checked_add(leaf)?)?;
+            usize::try_from(at).ok()
+        };
+        let entries = self.own.get(at(leaves.start)?..at(leaves.end)?)?;
+        let mut footer = Vec::with_capacity(entries.len() + 24);
+        // Version 1, no rows, a list of one row group, whose first field is a list of structs.
+        footer.extend([0x15, 2, 0x26, 0, 0x19, 0x1c, 0x19]);
+        match u8::try_from(leaves.len()) {
+            Ok(few @ ..15) => footer.push(few << 4 | TYPE_STRUCT),
+            _ => {
+                footer.push(0xf0 | TYPE_STRUCT);
+                let mut left = leaves.len();
+                while left > 0x7f {
+                    footer.push((left & 0x7f) as u8 | 0x80);
+                    left >>= 7;
+                }
+                footer.push(left as u8);
+            }
+        }
+        footer.extend(entries);
+        // No bytes and no rows in the row group, and the ends of both structs.
+        footer.extend([0x16, 0, 0x16, 0, 0, 0]);
+        Some(footer)
+    }
+
     /// The bytes of the footer.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let len = self.own.len() + self.shared.iter().map(|piece| piece.bytes.len()).sum::<usize>();
@@ -110,7 +159,7 @@ mod tests {
         let text = format!("message m {{ {columns} }}");
         let (one, other) = (file(&text, &[3], |p| p), file(&text, &[5, 2], |p| p));
         let mut pieces = FooterPieces::default();
-        let mut store = |bytes| pieces.store(footer(bytes), &parts(footer(bytes)));
+        let mut store = |bytes| pieces.store(footer(bytes), &parts(footer(bytes)), None);
         let (stored, next) = (store(&one), store(&other));
         assert_eq!(
             (stored.bytes(), next.bytes()),
@@ -125,7 +174,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_footer_are_stored_whole() {
         for bytes in [&b""[..], &[0x1c; 200], &[0xff; 100]] {
-            let stored = FooterPieces::default().store(bytes, &parts(bytes));
+            let stored = FooterPieces::default().store(bytes, &parts(bytes), None);
             assert_eq!((stored.bytes(), stored.shared.len()), (bytes.to_vec(), 0));
         }
     }

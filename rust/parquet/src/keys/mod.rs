@@ -33,7 +33,6 @@ use self::page::{Cells, Takes};
 use self::paged::{PageAccess, Paged};
 use self::typed::TypedColumn;
 use crate::block::kept::LookUpCache;
-use crate::footer::DecodedFooter;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::ranks::RankBook;
 use crate::runtime::{Budget, Charge, Context, MemoryStage};
@@ -98,8 +97,6 @@ const KEY_BYTES: usize = 256;
 /// Reads the keys of one source forward from some row.
 pub(crate) struct KeyReader {
     source: Arc<Source>,
-    /// Decoded once for all columns and row groups.
-    _footer: Arc<DecodedFooter>,
     keys: KeyLeaves,
     columns: Vec<KeyColumn>,
     row: u64,
@@ -147,7 +144,6 @@ impl KeyReader {
         }
         Ok(Self {
             source: Arc::clone(source),
-            _footer: source.footer()?,
             keys: keys.clone(),
             columns,
             row,

@@ -28,8 +28,8 @@ use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::combine::Combine;
 use crate::encode::Chunk;
-use crate::options::{MergeOptions, Tier};
-use crate::plan::largest_cursors;
+use crate::options::MergeOptions;
+use crate::plan::OpenSources;
 use crate::queue::{self, Queue, Work};
 use crate::report::Copied;
 use crate::row_map::FinishedMap;
@@ -64,7 +64,8 @@ pub(super) fn run(
     attempt: &mut Attempt<'_>,
 ) -> Result<RunOutputs> {
     let Attempt { options, context, .. } = *attempt;
-    let weaving = weave_context(prepared, options, context)?;
+    let (footers, cursor_bytes) = look(prepared, options)?;
+    let weaving = weave_context(prepared, footers, options, context);
     let mut writer = OutputsWriter {
         prepared,
         options,
@@ -80,7 +81,7 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         weaving: &weaving,
-        cursor_bytes: largest_cursors(&prepared.sources, &prepared.leaves)?,
+        cursor_bytes,
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
     match prepared.pool().and_then(Pool::threads) {
@@ -200,15 +201,28 @@ impl Work for Weaver<'_> {
     }
 }
 
+/// What the footers of all sources say, and most bytes that each leaf holds of one source: in one pass,
+/// since footers may be decoded for each.
+fn look(prepared: &Prepared<'_>, options: &MergeOptions) -> Result<(LeafFooters, Vec<u64>)> {
+    let Prepared { sources, leaves, properties, .. } = prepared;
+    let mut footers = LeafFooters::new(sources.len(), leaves.len());
+    let mut open = OpenSources::new(leaves, &[]);
+    for (place, source) in sources.iter().enumerate() {
+        let footer = source.footer()?;
+        let tiers = Tiers::of(&options.copy_tiers);
+        footers.add(place, source, footer.row_groups(), leaves, properties, tiers)?;
+        open.add(source, &footer)?;
+    }
+    Ok((footers, open.largest_cursors()))
+}
+
 fn weave_context(
     prepared: &Prepared<'_>,
+    footers: LeafFooters,
     options: &MergeOptions,
     context: &Context,
-) -> Result<WeaveContext> {
-    let tiers = Tiers::of(&options.copy_tiers);
-    let footers =
-        LeafFooters::of(&prepared.sources, &prepared.leaves, &prepared.properties, tiers)?;
-    Ok(WeaveContext {
+) -> WeaveContext {
+    WeaveContext {
         footers: Arc::new(footers),
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
@@ -221,13 +235,13 @@ fn weave_context(
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
         encodings: TriedEncodings::new(options.encoding, prepared.leaves.len()),
-        tiers,
+        tiers: Tiers::of(&options.copy_tiers),
         asked_dictionary: options.dictionary,
         verify_pages: options.verify_pages,
         page_version: options.data_page_version,
         type_defined: Arc::clone(&prepared.type_defined),
         asks: Arc::clone(&prepared.asks),
-    })
+    }
 }
 
 struct OutputsWriter<'a> {

@@ -54,6 +54,7 @@ pub(super) fn plan_with_trials(
         let Some(trials) = draft.trials(learned.as_ref())? else { break };
         let tried = try_out(&trials, draft.sources(), options, stores, context)?;
         learned = draft.learn(learned, &trials, &tried);
+        draft.end(trials);
         if learned.is_none() {
             break;
         }

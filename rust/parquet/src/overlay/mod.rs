@@ -39,7 +39,7 @@ use serde::Serialize;
 
 use crate::json::from_json;
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::{MergeOptions, Tier, VerifyPages, check_memory_limit};
+use crate::options::{MergeOptions, VerifyPages, check_memory_limit};
 use crate::output::Target;
 use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;

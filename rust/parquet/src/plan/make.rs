@@ -218,8 +218,13 @@ impl Draft<'_> {
         Ok(PlannedMerge { plan, sources: self.sources, total_bytes })
     }
 
-    /// The plan of `tasks`.
-    fn plan_of(&self, mut tasks: Vec<PlanTask>) -> Result<Plan> {
+    /// The draft after `trials`, whose plan has its sources.
+    pub(crate) fn end(&mut self, trials: Trials) {
+        self.planned = trials.plan.sources;
+    }
+
+    /// The plan of `tasks`, which takes over the sources: there may be a million.
+    fn plan_of(&mut self, mut tasks: Vec<PlanTask>) -> Result<Plan> {
         for task in &mut tasks {
             task.bytes = stored_bytes(task, &self.sources);
         }
@@ -244,7 +249,7 @@ impl Draft<'_> {
             encodings: self.encodings.clone(),
             merge_level: 1 + self.files.iter().map(|file| merge_level(file)).max().unwrap_or(0),
             trusts_footers: self.planned.iter().any(|of| of.keys_from == KeysFrom::Footer),
-            sources: self.planned.clone(),
+            sources: std::mem::take(&mut self.planned),
             tasks,
             overlap: self.overlap,
             metadata_conflicts: conflict_reports(&self.reconciled.metadata_conflicts),

@@ -39,7 +39,7 @@ struct CursorBytes {
 }
 
 /// What sources hold while they are open, about.
-pub(super) struct OpenSources<'a> {
+pub(crate) struct OpenSources<'a> {
     leaves: Vec<(&'a OutputLeaf, CursorBytes)>,
     keys: Vec<(&'a OutputLeaf, CursorBytes)>,
     footer_bytes: u64,
@@ -48,7 +48,7 @@ pub(super) struct OpenSources<'a> {
 
 impl<'a> OpenSources<'a> {
     /// No sources yet, of which `leaves` are woven in an order by `keys`.
-    pub(super) fn new(leaves: &'a [OutputLeaf], keys: &'a [OutputLeaf]) -> Self {
+    pub(crate) fn new(leaves: &'a [OutputLeaf], keys: &'a [OutputLeaf]) -> Self {
         let none = |leaf| (leaf, CursorBytes::default());
         let (leaves, keys) = (leaves.iter().map(none).collect(), keys.iter().map(none).collect());
         Self { leaves, keys, footer_bytes: 0, sources: 0 }
@@ -58,7 +58,7 @@ impl<'a> OpenSources<'a> {
     ///
     /// # Errors
     /// [`Kind::Internal`](plait_core::Kind::Internal) for a leaf that has no adapter.
-    pub(super) fn add(&mut self, source: &Source, footer: &ParquetMetaData) -> Result<()> {
+    pub(crate) fn add(&mut self, source: &Source, footer: &ParquetMetaData) -> Result<()> {
         if source.rows() == 0 {
             return Ok(());
         }
@@ -85,6 +85,11 @@ impl<'a> OpenSources<'a> {
         Ok(open)
     }
 
+    /// Most bytes that each leaf holds of one of them.
+    pub(crate) fn largest_cursors(&self) -> Vec<u64> {
+        self.leaves.iter().map(|(_, cursor)| cursor.largest).collect()
+    }
+
     /// Bytes that one of them takes.
     pub(super) fn bytes_each(&self) -> u64 {
         let mut woven: Vec<u64> = self.leaves.iter().map(|(_, cursor)| cursor.pages).collect();
@@ -107,15 +112,6 @@ impl CursorBytes {
         self.largest = self.largest.max(page + dictionary);
         self.pages += page;
     }
-}
-
-/// Most bytes that each of `leaves` holds of one source while it is woven, about.
-///
-/// # Errors
-/// As [`Source::footer`].
-pub(crate) fn largest_cursors(sources: &[Arc<Source>], leaves: &[OutputLeaf]) -> Result<Vec<u64>> {
-    let open = OpenSources::of(sources, leaves, &[])?;
-    Ok(open.leaves.iter().map(|(_, cursor)| cursor.largest).collect())
 }
 
 /// How many overlapping sources may be open at once.

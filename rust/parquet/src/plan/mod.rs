@@ -60,7 +60,7 @@ pub use learn::learn_in;
 pub(crate) use learn::{list_in, tables_in};
 pub(crate) use learned::{Learned, Tried};
 pub(crate) use make::{PlannedMerge, Trials};
-pub(crate) use memory::{LEAVES_AT_ONCE, largest_cursors, sources_at_once};
+pub(crate) use memory::{LEAVES_AT_ONCE, OpenSources, sources_at_once};
 pub(crate) use merged::MergedFiles;
 pub(crate) use open::open_planned;
 pub(crate) use schema::CarriedSchema;

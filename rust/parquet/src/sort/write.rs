@@ -28,7 +28,7 @@ use crate::block::Layout;
 use crate::encode::Chunk;
 use crate::keys::KeyReader;
 use crate::leaf::OutputLeaf;
-use crate::options::{IfExists, MergeOptions, OnDuplicateOption, Tier};
+use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::order::KEY_ROWS;
 use crate::output::{Target, TempFile};
 use crate::plan::LEAVES_AT_ONCE;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use parquet::basic::Compression;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::Result;
 
@@ -35,6 +36,16 @@ pub(crate) struct LeafFooters {
 }
 
 impl LeafFooters {
+    /// Of so many sources, none of which was looked at.
+    #[must_use]
+    pub(crate) fn new(sources: usize, leaves: usize) -> Self {
+        Self {
+            encoded: vec![0; leaves],
+            row_bytes_max: vec![1; leaves],
+            splices: vec![vec![false; sources]; leaves],
+        }
+    }
+
     /// Of `leaves` in `sources`, which are written with `properties`.
     ///
     /// # Errors
@@ -45,32 +56,44 @@ impl LeafFooters {
         properties: &WriterPropertiesPtr,
         tiers: Tiers,
     ) -> Result<Self> {
-        let mut found = Self {
-            encoded: vec![0; leaves.len()],
-            row_bytes_max: vec![1; leaves.len()],
-            splices: vec![vec![false; sources.len()]; leaves.len()],
-        };
+        let mut found = Self::new(sources.len(), leaves.len());
         for (place, source) in sources.iter().enumerate() {
-            let groups = &source.footer()?;
-            let groups = groups.row_groups();
-            for (output, leaf) in leaves.iter().enumerate() {
-                let adapter = leaf.adapter(source.id)?;
-                let Some(index) = adapter.leaf() else { continue };
-                let chunks =
-                    || groups.iter().filter_map(|group| Some((group, group.columns().get(index)?)));
-                for (group, chunk) in chunks() {
-                    let bytes = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
-                    let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
-                    found.encoded[output] = found.encoded[output].saturating_add(bytes);
-                    found.row_bytes_max[output] = found.row_bytes_max[output].max(bytes / rows);
-                }
-                let codec = properties.compression(leaf.descr.path());
-                found.splices[output][place] = tiers.page
-                    && may_splice(source, leaf, adapter)
-                    && chunks().all(|(_, chunk)| is_same(chunk.compression(), codec));
-            }
+            let footer = source.footer()?;
+            found.add(place, source, footer.row_groups(), leaves, properties, tiers)?;
         }
         Ok(found)
+    }
+
+    /// Looks at the source at `place`, which has these row groups.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`](plait_core::Kind::Internal) for a leaf that has no adapter.
+    pub(crate) fn add(
+        &mut self,
+        place: usize,
+        source: &Source,
+        groups: &[RowGroupMetaData],
+        leaves: &[OutputLeaf],
+        properties: &WriterPropertiesPtr,
+        tiers: Tiers,
+    ) -> Result<()> {
+        for (output, leaf) in leaves.iter().enumerate() {
+            let adapter = leaf.adapter(source.id)?;
+            let Some(index) = adapter.leaf() else { continue };
+            let chunks =
+                || groups.iter().filter_map(|group| Some((group, group.columns().get(index)?)));
+            for (group, chunk) in chunks() {
+                let bytes = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+                let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
+                self.encoded[output] = self.encoded[output].saturating_add(bytes);
+                self.row_bytes_max[output] = self.row_bytes_max[output].max(bytes / rows);
+            }
+            let codec = properties.compression(leaf.descr.path());
+            self.splices[output][place] = tiers.page
+                && may_splice(source, leaf, adapter)
+                && chunks().all(|(_, chunk)| is_same(chunk.compression(), codec));
+        }
+        Ok(())
     }
 
     /// How many rows of a leaf go at once, from the average size of its values.
