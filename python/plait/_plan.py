@@ -101,7 +101,7 @@ class Task:
 
         `execute_task` executes it, in this process or another.
         """
-        return json.dumps(self._plan._only(self.index))  # noqa: SLF001
+        return _json(self._plan._only(self.index))  # noqa: SLF001
 
     def execute(self, out: Path | None = None, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
         """Executes the task; takes what `Plan.execute` takes but `tasks`."""
@@ -122,14 +122,16 @@ class Plan(_PrintedReport):
         storage_options: StorageOptions | None = None,
     ) -> None:
         """Wraps what the engine planned; users call `plan` or `Plan.from_json`."""
-        self._data = data
+        # A text for each source: there may be a million, and parsed they take three times as much.
+        texts = [s if isinstance(s, str) else json.dumps(s) for s in data["sources"]]
+        self._data = {**data, "sources": texts}
         self._out = out
         self._storage_options = storage_options
 
     @cached_property
     def sources(self) -> tuple[PlanSource, ...]:
         """The sources, in the order that breaks ties."""
-        return tuple(PlanSource.from_dict(source) for source in self._data["sources"])
+        return tuple(PlanSource.from_dict(json.loads(source)) for source in self._data["sources"])
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -235,7 +237,7 @@ class Plan(_PrintedReport):
 
     def to_json(self) -> str:
         """The plan as JSON; `docs/formats/plan.md` describes it. It holds no credentials."""
-        return json.dumps(self._data)
+        return _json(self._data)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Plan:
@@ -247,8 +249,7 @@ class Plan(_PrintedReport):
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", errors="replace")
-        checked = json.loads(_native.read_plan(text))
-        return cls(checked)
+        return cls(json.loads(_native.read_plan(json.dumps({"plan": text}))))
 
     @cached_property
     def _tasks_by_index(self) -> dict[int, dict[str, Any]]:
@@ -286,13 +287,19 @@ class Plan(_PrintedReport):
         return _plot.plot(self._picture(), None if path is None else _path(path, "path"))
 
     def _picture(self) -> Picture:
-        return _plan_page.picture(self._data, self._named_out())
+        return _plan_page.picture(self.to_dict(), self._named_out())
 
     def _page(self) -> Page:
-        return _plan_page.page(self._data, self._named_out())
+        return _plan_page.page(self.to_dict(), self._named_out())
 
     def _named_out(self) -> str | None:
         return None if self._out is None else _path(self._out, "out")
+
+
+def _json(data: dict[str, Any]) -> str:
+    """A plan whose sources are JSON texts, as JSON."""
+    rest = json.dumps({name: value for name, value in data.items() if name != "sources"})
+    return f'{rest[:-1]}, "sources": [{", ".join(data["sources"])}]}}'
 
 
 def leased(made: Plan, lease: str) -> Plan:
@@ -306,5 +313,5 @@ def with_level(made: Plan, merge_level: int) -> Plan:
 
 
 def _changed(made: Plan, members: dict[str, Any]) -> Plan:
-    data = {**made.to_dict(), **members}
+    data = {**made._data, **members}  # noqa: SLF001
     return Plan(data, out=made._out, storage_options=made.storage_options)  # noqa: SLF001

@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import re
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -201,3 +202,29 @@ def test_tasks_become_json_without_the_rest_of_their_plan(tmp_path, monkeypatch)
         assert task["tasks"][0] | {"slices": []} == planned | {"slices": []}
         of = [spared["sources"][piece["source"]] for piece in planned["slices"]]
         assert task["sources"] == of
+
+
+def held(value: object, seen: set[int]) -> int:
+    """Bytes of a value of dictionaries, lists and texts."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    parts: list[object] = []
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, list | tuple):
+        parts = list(value)
+    return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
+
+
+def test_a_plan_holds_less_than_a_kilobyte_a_file(tmp_path):
+    files = [[(f"{number:04}", 1), (f"{number:04}", 2)] for number in range(400)]
+    paths = written(tmp_path / "files", files)
+    few, many = (plait.plan(paths[:count], sort_by=ORDER, outputs=4) for count in (100, 400))
+    assert json.loads(many.to_json()) == many.to_dict()
+    assert many.to_dict()["sources"][399]["path"] == str(paths[399])
+    assert plait.Plan.from_json(many.to_json()).to_dict() == many.to_dict()
+    assert plait.Plan(many.to_dict()).to_dict() == many.to_dict()
+    growth = held(vars(many), set()) - held(vars(few), set())
+    assert growth / 300 < 1000, "parsed, each takes 1,700 bytes"
+    assert [source.path for source in many.sources] == [str(path) for path in paths]

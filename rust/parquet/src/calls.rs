@@ -17,7 +17,7 @@ use crate::inspect::inspect_in;
 use crate::json::{from_json, to_json};
 use crate::merge::{check_in, execute_in, merge_in, plan_in};
 use crate::overlay::overlay_files;
-use crate::plan::{list_in, tables_in};
+use crate::plan::{list_in, read_plan, tables_in};
 use crate::row_map::{carry_in, trace_in};
 use crate::runtime::Context;
 use crate::scan::summarize;
@@ -29,8 +29,10 @@ use crate::verify::verify_in;
 pub enum JsonCall {
     /// Merges sorted files.
     Merge,
-    /// Plans a merge.
+    /// Plans a merge; each source of the plan is a JSON text of its own.
     Plan,
+    /// Checks a plan, and gives it back like [`Plan`](Self::Plan).
+    ReadPlan,
     /// Executes tasks of a plan.
     Execute,
     /// Checks the options of a merge.
@@ -88,7 +90,10 @@ impl JsonCall {
         let call = Reach { options, stores, context };
         match self {
             Self::Merge => call.run(merge_in),
-            Self::Plan => call.run(plan_in),
+            Self::Plan => {
+                call.run(|options, stores, context| plan_in(options, stores, context)?.texts())
+            }
+            Self::ReadPlan => call.run(|plan, _, _| read_plan(plan)),
             Self::Execute => call.run(execute_in),
             Self::Check => call.run(check_in),
             Self::List => call.run(list_in),

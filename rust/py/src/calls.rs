@@ -66,6 +66,8 @@ calls! {
     merge => Merge;
     /// Plans a merge.
     plan => Plan;
+    /// Checks a plan, which is JSON and one of the options.
+    read_plan => ReadPlan;
     /// Executes tasks of a plan, which is one of the options.
     execute => Execute;
     /// Checks the options of a merge.

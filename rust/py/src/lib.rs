@@ -73,13 +73,6 @@ mod _native {
         crate::scan::freeze(py, options, schema, summaries)
     }
 
-    /// Reads a plan from JSON, checks it, and gives it back.
-    #[pyfunction]
-    fn read_plan(py: Python<'_>, plan: &str) -> PyResult<String> {
-        let plan = plait_parquet::Plan::from_json(plan);
-        plan.and_then(|plan| plan.to_json()).map_err(|e| crate::errors::exception(py, &e))
-    }
-
     /// Overlays layers of Arrow data; options are JSON.
     #[pyfunction]
     #[pyo3(signature = (sources, schemas, options, validate=None))]

@@ -43,8 +43,8 @@ use self::stored::{FooterPieces, StoredFooter};
 use crate::runtime::Context;
 use crate::store::RangeReader;
 
-/// Files have so many different schemas and entries, or what they say of themselves is no use to
-/// others, such as ranges of keys.
+/// So many different schemas with their entries are held for other files. Entries such as ranges of
+/// keys, which each file has for itself, are of no use to others.
 const SHARED_MAX: usize = 64;
 
 /// The footer of an opened file.

@@ -1,8 +1,14 @@
-//! Where the parts of a footer are, which others may have, too.
+//! Where the parts of a footer are: those that other footers may have, too, and those of its chunks.
 //!
 //! ```text
 //! version │ schema │ rows │ row groups │ entries: ARROW:schema, plait.… │ writer │ orders
 //! ```
+//!
+//! # Invariants
+//! Parts lie in the footer that they were found in.
+//!
+//! # Cost
+//! One walk over the footer, and another one over its row groups for those that are stored.
 //!
 //! # Not here
 //! How they are stored (`stored`); whether they are sound (`checks`).

@@ -65,5 +65,5 @@ pub(crate) use merged::MergedFiles;
 pub(crate) use open::open_planned;
 pub(crate) use schema::CarriedSchema;
 pub(crate) use source_keys::Reading;
-pub(crate) use value::{KeysFrom, Slice};
+pub(crate) use value::{KeysFrom, Slice, read_plan};
 pub use value::{MemoryNeed, Plan, PlanSource, PlanTask};
