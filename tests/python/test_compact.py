@@ -55,6 +55,7 @@ def test_overlapping_files_of_one_partition_become_one(folder):
     assert dry.dry_run and [len(group.sources) for group in dry.groups] == [12, 12]
     assert [group.folder for group in dry.groups] == ["day=1", "day=2"]
     assert not (folder / "_plait").exists() and "would merge 24 files" in str(dry)
+    assert "outputs" not in str(dry)
     done = plait.compact(folder, sort_by="k")
     assert [len(group.outputs) for group in done.groups] == [1, 1] and done.version == 3
     assert rows(folder) == before

@@ -174,8 +174,10 @@ class CompactReport(_PrintedReport):
             title = f"{self.table}: merged {_files(sources)} into {_files(outputs)}"
             if self.files and self.files_before not in (None, sources):
                 title += f"; {_files(self.files_before or 0)} are now {self.files:,}"
+        # How many files a group becomes is found when it is merged.
+        outputs_too = () if self.dry_run else ("outputs",)
         groups = Table(
-            ("folder", "order", "files", "depth", "rows", "bytes", "outputs"),
+            ("folder", "order", "files", "depth", "rows", "bytes", *outputs_too),
             tuple(
                 (
                     group.folder or ".",
@@ -184,7 +186,7 @@ class CompactReport(_PrintedReport):
                     group.depth_max,
                     group.rows,
                     human_bytes(group.bytes),
-                    len(group.outputs),
+                    *(len(group.outputs) for _ in outputs_too),
                 )
                 for group in self.groups
             ),
