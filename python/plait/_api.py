@@ -71,6 +71,7 @@ def merge(
     drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
+    server_side_copy: bool = False,
     unsorted: Literal["error", "sort", "skip"] = "error",
     assume_sorted: bool = False,
     trust_footers: bool = True,
@@ -179,6 +180,10 @@ def merge(
         verify_pages: How pages that are copied as they are stored are checked: by their headers and
             checksums, or by unpacking them, too, which takes longer. Other pages are always
             decoded.
+        server_side_copy: Whether S3 copies whole row groups from sources to outputs itself
+            (`UploadPartCopy`), so that their bytes are neither downloaded nor uploaded. Pages that
+            it copies are not checked. Other stores, and row groups that have no offset index, are
+            read and written as usual.
         unsorted: What to do with sources that are not sorted: refuse, `"sort"` or `"skip"` them.
             Sorted stretches of a file are merged as they are; rows between them are sorted in
             memory and spilled as sorted runs. `report.sort` says which files, and how many rows.

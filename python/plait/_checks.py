@@ -353,6 +353,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "drop_where": lambda value, name: at_moment(_text(value, name)),
     "verify_order": _choice,
     "verify_pages": _choice,
+    "server_side_copy": _flag,
     "unsorted": _choice,
     "assume_sorted": _flag,
     "trust_footers": _flag,

@@ -99,6 +99,7 @@ def plan(
     drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
+    server_side_copy: bool = False,
     unsorted: Literal["error", "sort", "skip"] = "error",
     assume_sorted: bool = False,
     trust_footers: bool = True,
@@ -154,6 +155,7 @@ def plan(
         drop_where: See `merge`.
         verify_order: See `merge`.
         verify_pages: See `merge`.
+        server_side_copy: See `merge`.
         unsorted: See `merge`.
         assume_sorted: See `merge`.
         trust_footers: Whether keys in footers are trusted. If one is wrong, the task that finds it

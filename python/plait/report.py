@@ -202,6 +202,7 @@ class Metrics(_Report):
         failed_requests: Requests that reached no server, or that the server failed to answer.
         sent_bytes: Bytes sent to object stores.
         received_bytes: Bytes received from object stores.
+        server_copied_bytes: Bytes that S3 copied from sources to outputs itself.
     """
 
     bytes_read: int = 0
@@ -211,6 +212,7 @@ class Metrics(_Report):
     failed_requests: int = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    server_copied_bytes: int = 0
 
 
 @dataclass(frozen=True)

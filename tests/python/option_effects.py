@@ -393,6 +393,8 @@ SCENARIOS: dict[str, Effect] = {
         write={"use_dictionary": False},
         spoil=break_a_page,
     ),
+    # Its effect is on object stores: `test_server_side_copy.py`.
+    "server_side_copy": Effect(True, error_of, given={**KEYED, "verify": "content"}),
     "unsorted": Effect("sort", outcome, tables=unsorted, given=KEYED),
     "assume_sorted": Effect(True, outcome, tables=unsorted, given=KEYED),
     "verify": Effect("content", lambda made: made.report.content_hash is None, given=KEYED),

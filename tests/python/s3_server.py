@@ -114,6 +114,9 @@ class Proxy:
         self.orphaned_uploads = 0
         # Which request is forwarded, once, and answered with an error all the same.
         self.lose = lambda method, path: False
+        # The status and the code that a request is answered with, instead of being forwarded.
+        self.answer = lambda method, headers: None
+        self.answered: list[int] = []
         # Headers of requests that the server does not get to see, and others that it gets.
         self.drop_headers: tuple[str, ...] = ()
         self.translated = dict
@@ -137,6 +140,12 @@ class Proxy:
                         proxy.orphaned_uploads += 1
                 if kind in ("500", "503"):
                     self.reply(int(kind), [], b"<Error><Code>InternalError</Code></Error>")
+                    return
+                given = {name.lower(): value for name, value in self.headers.items()}
+                if answer := proxy.answer(self.command, given):
+                    status, code = answer
+                    proxy.answered.append(status)
+                    self.reply(status, [], f"<Error><Code>{code}</Code></Error>".encode())
                     return
                 connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=60)
                 dropped = ("connection", *proxy.drop_headers)

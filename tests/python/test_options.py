@@ -245,7 +245,7 @@ SHARED = {
             **{
                 name: SCENARIOS[name]
                 for name in (
-                    *("compression", "encoding", "on_duplicate", "version_by"),
+                    *("compression", "encoding", "server_side_copy", "on_duplicate", "version_by"),
                     *("replace_columns", "aggregate", "delete_where", "drop_where"),
                     *("threads", "memory_limit"),
                 )
@@ -263,7 +263,10 @@ SHARED = {
         {
             **{
                 name: SCENARIOS[name]
-                for name in ("compression", "encoding", "threads", "memory_limit")
+                for name in (
+                    *("compression", "encoding", "server_side_copy"),
+                    *("threads", "memory_limit"),
+                )
             },
             **POLICY,
             "row_map": Effect(True, maps, given=KEYED),
@@ -276,7 +279,10 @@ SHARED = {
         {
             **{
                 name: SCENARIOS[name]
-                for name in ("compression", "encoding", "threads", "memory_limit")
+                for name in (
+                    *("compression", "encoding", "server_side_copy"),
+                    *("threads", "memory_limit"),
+                )
             },
             **POLICY,
             "where": Effect({"day": "mon"}, groups, tables=days, given=KEYED),

@@ -199,7 +199,10 @@ WRITTEN = {
     # Too little for any task.
     "memory_limit": Effect("1KB", effects.outcome, given={**KEYED, "sort": "true"}),
 }
-COMPACTED = {**scenarios("compression", "encoding", "memory_limit"), **POLICY}
+COMPACTED = {
+    **scenarios("compression", "encoding", "server_side_copy", "memory_limit"),
+    **POLICY,
+}
 del COMPACTED["verify"]  # what is read is read by workers
 
 SHARED: dict[str, tuple[Door, dict[str, Effect]]] = {

@@ -127,6 +127,7 @@ class CompactOptions:
             file.
         compression: See `merge`.
         encoding: See `merge`.
+        server_side_copy: See `merge`.
         on_duplicate: See `merge`. Files that are read later are younger. If rows are dropped, files
             are merged only if that keeps the order of age.
         version_by: See `merge`.
@@ -169,6 +170,7 @@ class CompactOptions:
     target_file_size: Size | None = "128MB"
     compression: str | None = None
     encoding: Encoding = "sources"
+    server_side_copy: bool = False
     on_duplicate: OnDuplicate = "keep_all"
     version_by: VersionBy | None = None
     replace_columns: Iterable[str] = ()
@@ -286,8 +288,16 @@ _OF_FOLDERS = (
 )
 _OF_LOGS = ("row_map",)
 _OF_MERGE = (
-    *("sort_by", "target_file_size", "compression", "encoding", "on_duplicate", "version_by"),
-    *("replace_columns", "aggregate", "delete_where", "drop_where", "storage_options"),
+    *("sort_by", "target_file_size", "compression", "encoding", "server_side_copy"),
+    *(
+        "on_duplicate",
+        "version_by",
+        "replace_columns",
+        "aggregate",
+        "delete_where",
+        "drop_where",
+        "storage_options",
+    ),
 )
 
 
@@ -309,6 +319,7 @@ class TableOptions(TypedDict, total=False):
     target_file_size: Size | None
     compression: str | None
     encoding: Encoding
+    server_side_copy: bool
     unsorted: Unsorted
     verify: Literal["content"] | None
     memory_limit: Size | None

@@ -23,7 +23,7 @@ use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::Reconciled;
 use crate::selection::Selection;
 use crate::source::Source;
-use crate::store::{Location, RangeReader, Stores, Wanted, is_denied};
+use crate::store::{Location, ObjectVersion, RangeReader, Stores, Wanted, is_denied};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them
 /// at a time, one per core if that is none.
@@ -273,6 +273,10 @@ impl RangeReader for Watched {
 
     fn is_local(&self) -> bool {
         self.inner.is_local()
+    }
+
+    fn object(&self) -> Option<ObjectVersion> {
+        self.inner.object()
     }
 }
 

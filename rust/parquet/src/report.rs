@@ -211,4 +211,6 @@ pub struct Metrics {
     pub sent_bytes: u64,
     /// Bytes that object stores answered.
     pub received_bytes: u64,
+    /// Bytes of outputs that object stores copied from sources themselves.
+    pub server_copied_bytes: u64,
 }

@@ -31,7 +31,7 @@ use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
 
 use crate::check::{Walk, check_file, declare_type_defined, drop_bounds, partly_bounded};
-use crate::chunk;
+use crate::chunk::{self, OpenedChunk};
 use crate::encode::Chunk;
 use crate::encode::bounds::ValueOrder;
 use crate::encode::chunk::Verbatim;
@@ -81,7 +81,7 @@ impl Woven {
 
 /// An output that is being written.
 pub(crate) struct Output {
-    writer: SerializedFileWriter<Walk<BufWriter<TempFile>>>,
+    writer: FileWriter,
     rows: u64,
     first_key: Option<Vec<u8>>,
     last_key: Vec<u8>,
@@ -235,19 +235,28 @@ impl Output {
     ) -> Result<bool> {
         let from = RowGroupOf { source, index: row_group };
         let (cache, context) = (&*weaving.cache, &weaving.context);
-        let open = |leaf: &OutputLeaf| {
-            chunk::open(from, leaf, weaving.verify_pages, waiting, cache, context)
-        };
         // All chunks are looked at before the first byte is written.
-        let mut opened = Vec::with_capacity(leaves.len());
-        for leaf in leaves {
-            match open(leaf)? {
-                Some(chunk) => opened.push(chunk),
+        let all = |open: &dyn Fn(&OutputLeaf) -> Result<Option<OpenedChunk>>| {
+            leaves.iter().map(open).collect::<Result<Option<Vec<_>>>>()
+        };
+        let unseen = match weaving.server_side_copy && self.may_copy(source) {
+            true => all(&|leaf| chunk::open_unseen(from, leaf, cache, context))?,
+            false => None,
+        };
+        let is_unseen = unseen.is_some();
+        let verify = weaving.verify_pages;
+        let opened = match unseen {
+            Some(opened) => opened,
+            None => match all(&|leaf| chunk::open(from, leaf, verify, waiting, cache, context))? {
+                Some(opened) => opened,
                 None => return Ok(false),
-            }
-        }
-        let mut group = begin(&mut self.writer)?;
-        for (leaf, (reader, close)) in leaves.iter().zip(opened) {
+            },
+        };
+        let mut group = match is_unseen {
+            true => begin_unseen(&mut self.writer, source, &opened)?,
+            false => begin(&mut self.writer)?,
+        };
+        for (leaf, OpenedChunk { chunk, close }) in leaves.iter().zip(opened) {
             let mut close = complete(weaving, leaf, from, close)?;
             if let Some(ask) = weaving.asks.get(leaf.index) {
                 let seen = zone::observe(ask, from, leaf, &weaving.cache, &weaving.context)?;
@@ -256,11 +265,17 @@ impl Output {
                 close.bloom_filter = close.bloom_filter.or(seen.filter);
             }
             let close = weaving.float_order(leaf.index).apply(close)?;
-            group.append_column(&reader, close).map_err(unwrap_error)?;
+            group.append_column(&chunk, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
         self.note(window, window.steps.rows())?;
         Ok(true)
+    }
+
+    /// Whether the store of the output may copy bytes of `source`.
+    fn may_copy(&mut self, source: &Source) -> bool {
+        let file = self.writer.inner_mut().inner_mut();
+        file.is_some_and(|file| file.get_ref().may_copy()) && source.store.object().is_some()
     }
 
     /// Writes one row group of `rows` rows, whose chunks `fill` appends in leaf order.
@@ -337,10 +352,8 @@ impl Output {
             drop_bounds(tail, &partly_bounded)?;
             declare_type_defined(tail, &self.type_defined)
         })?;
-        let outcome = check_file(walk.pages(), &metadata);
-        let Some(buffer) = walk.take() else {
-            return Err(Error::new(Kind::Internal, "an output is finished twice"));
-        };
+        let outcome = check_file(walk.pages(), walk.unseen(), &metadata);
+        let buffer = walk.take().ok_or_else(finished_twice)?;
         outcome.map_err(|e| {
             e.with_path(buffer.get_ref().location())
                 .with_hint("nothing was published and no source was changed; please report this")
@@ -350,6 +363,10 @@ impl Output {
         let bytes = temp.bytes();
         Ok(Finished { temp, rows: self.rows, bytes, row_groups: self.row_groups, key_range })
     }
+}
+
+fn finished_twice() -> Error {
+    Error::new(Kind::Internal, "an output is finished twice")
 }
 
 /// What is said of a chunk that is copied: as much as is wanted, counted if the source does not say
@@ -377,12 +394,30 @@ pub(crate) fn complete(
     chunk::trim(close, wanted)
 }
 
+/// Begins a row group whose `chunks` the store copies: zeros stand for them here.
+fn begin_unseen<'a>(
+    writer: &'a mut FileWriter,
+    source: &Source,
+    chunks: &[OpenedChunk],
+) -> Result<Group<'a>> {
+    writer.flush().map_err(|e| unwrap_error(e.into()))?;
+    let walk = writer.inner_mut();
+    for range in chunks.iter().filter_map(|opened| opened.chunk.unseen()) {
+        walk.expect_unseen(range.end - range.start);
+        let file = walk.inner_mut().ok_or_else(finished_twice)?;
+        file.get_mut().copy(&source.store, range.clone())?;
+    }
+    writer.next_row_group().map_err(unwrap_error)
+}
+
 /// Begins a row group, whose pages are noted. What came before is flushed.
-fn begin(writer: &mut SerializedFileWriter<Walk<BufWriter<TempFile>>>) -> Result<Group<'_>> {
+fn begin(writer: &mut FileWriter) -> Result<Group<'_>> {
     let start = writer.bytes_written() as u64;
     writer.inner_mut().expect_pages(start);
     writer.next_row_group().map_err(unwrap_error)
 }
+
+type FileWriter = SerializedFileWriter<Walk<BufWriter<TempFile>>>;
 
 /// A row group that is being written.
 pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, Walk<BufWriter<TempFile>>>;

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::file::metadata::{FileMetaData, ParquetMetaData};
+use parquet::file::metadata::{FileMetaData, PageEncodingStats, ParquetMetaData};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
@@ -293,6 +293,15 @@ impl Source {
                 .with_path(self.path())
                 .with_got(format!("row group {row_group}, leaf {leaf}"))
         })
+    }
+
+    /// How many pages of each encoding a chunk has, if its footer says so.
+    pub(crate) fn encoding_stats(
+        &self,
+        row_group: usize,
+        leaf: usize,
+    ) -> Option<Vec<PageEncodingStats>> {
+        self.footer.encoding_stats(row_group, leaf)
     }
 
     /// Stored bytes of a chunk's column index, if there is one that lies in the file.

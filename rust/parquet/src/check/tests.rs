@@ -47,7 +47,7 @@ fn files_of_the_parquet_crate_pass_however_their_bytes_come() -> Result<()> {
     for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
         for seed in [0, 1, 7, 100] {
             let (pages, metadata) = noted(version, seed);
-            check_file(&pages, &metadata)?;
+            check_file(&pages, &[], &metadata)?;
             assert!(pages.len() > 40, "{} pages", pages.len());
         }
     }
@@ -60,12 +60,38 @@ fn pages_that_are_not_there_are_missed() {
     for gone in [0, 1, 5, 20] {
         let mut pages = pages.clone();
         pages.remove(gone);
-        let e = check_file(&pages, &metadata).unwrap_err();
+        let e = check_file(&pages, &[], &metadata).unwrap_err();
         assert_eq!(e.kind(), Kind::Internal, "{e}");
         assert!(e.column().is_some() && e.to_string().starts_with("row group 0"), "{e}");
     }
-    let e = check_file(&[], &metadata).unwrap_err();
+    let e = check_file(&[], &[], &metadata).unwrap_err();
     assert!(e.to_string().contains("chunk has values and no pages"), "{e}");
+}
+
+#[test]
+fn bytes_that_are_written_in_another_way_are_swallowed_and_not_checked() -> Result<()> {
+    let (pages, metadata) = noted(WriterVersion::PARQUET_1_0, 7);
+    let chunks = metadata.row_groups()[0].columns();
+    let (first, second) = (chunks[0].byte_range(), chunks[1].byte_range());
+    let unseen = first.0..second.0 + second.1;
+    let seen: Vec<_> = pages.into_iter().filter(|page| page.offset >= unseen.end).collect();
+    check_file(&seen, std::slice::from_ref(&unseen), &metadata)?;
+    let part = first.0..first.0 + first.1;
+    let e = check_file(&seen, std::slice::from_ref(&part), &metadata).unwrap_err();
+    assert!(e.to_string().contains("chunk has values and no pages"), "{e}");
+
+    let mut walk = Walk::new(Vec::new());
+    walk.write_all(b"PAR1").unwrap();
+    walk.expect_unseen(5);
+    walk.expect_unseen(7);
+    walk.inner_mut().unwrap().extend(b"in another w");
+    for zeros in [3, 9] {
+        walk.write_all(&vec![0; zeros]).unwrap();
+    }
+    walk.write_all(b"end").unwrap();
+    assert_eq!(walk.unseen(), [4..9, 9..16]);
+    assert_eq!(walk.take().unwrap(), b"PAR1in another wend");
+    Ok(())
 }
 
 /// Checks the first chunk of column `leaf` with what `edit` makes of its metadata.

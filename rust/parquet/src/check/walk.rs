@@ -14,6 +14,7 @@
 //! What headers must agree with (`check`).
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use plait_core::Result;
 
@@ -28,6 +29,8 @@ pub(crate) struct Walk<W> {
     at: u64,
     state: WalkState,
     pages: Vec<WrittenPage>,
+    /// Where bytes lie that are written in another way.
+    unseen: Vec<Range<u64>>,
     /// The end of the file, if it is held back.
     tail: Option<Vec<u8>>,
 }
@@ -41,17 +44,44 @@ enum WalkState {
     Header(Vec<u8>),
     /// A body of which this much is to come.
     Body(u64),
+    /// Zeros in the place of so many bytes that are written in another way.
+    Unseen(u64),
 }
 
 impl<W: Write> Walk<W> {
     /// Begins at the start of a file.
     pub(crate) fn new(inner: W) -> Self {
-        Self { inner: Some(inner), at: 0, state: WalkState::Passing, pages: Vec::new(), tail: None }
+        Self {
+            inner: Some(inner),
+            at: 0,
+            state: WalkState::Passing,
+            pages: Vec::new(),
+            unseen: Vec::new(),
+            tail: None,
+        }
     }
 
     /// Looks for pages from `offset` on, which is not written yet.
     pub(crate) fn expect_pages(&mut self, offset: u64) {
         self.state = WalkState::Ahead(offset);
+    }
+
+    /// Swallows `bytes` more bytes: they stand for others, which are written in another way.
+    pub(crate) fn expect_unseen(&mut self, bytes: u64) {
+        let expected = if let WalkState::Unseen(expected) = self.state { expected } else { 0 };
+        self.unseen.push(self.at + expected..self.at + expected + bytes);
+        self.state = WalkState::Unseen(expected + bytes);
+    }
+
+    /// What is written to, to write in another way.
+    pub(crate) fn inner_mut(&mut self) -> Option<&mut W> {
+        self.inner.as_mut()
+    }
+
+    /// Where bytes lie that were written in another way.
+    #[must_use]
+    pub(crate) fn unseen(&self) -> &[Range<u64>] {
+        &self.unseen
     }
 
     /// The pages so far.
@@ -105,6 +135,15 @@ impl<W: Write> Walk<W> {
                     n
                 }
                 WalkState::Header(_) => self.header(bytes),
+                WalkState::Unseen(0) => {
+                    self.state = WalkState::Passing;
+                    0
+                }
+                WalkState::Unseen(left) => {
+                    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= n as u64;
+                    n
+                }
             };
             self.at += n as u64;
             bytes = bytes.get(n..).unwrap_or_default();
@@ -156,7 +195,12 @@ impl<W: Write> Write for Walk<W> {
             tail.extend_from_slice(bytes);
             return Ok(bytes.len());
         }
-        let n = self.inner.as_mut().ok_or_else(gone)?.write(bytes)?;
+        let n = match self.state {
+            WalkState::Unseen(left @ 1..) => {
+                usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len())
+            }
+            _ => self.inner.as_mut().ok_or_else(gone)?.write(bytes)?,
+        };
         self.note(bytes.get(..n).unwrap_or_default());
         Ok(n)
     }

@@ -63,23 +63,35 @@ pub(super) struct Decoded {
 /// Decodes the footer, without statistics when they are what cannot be decoded. A schema that is
 /// known is not decoded again.
 pub(super) fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<Decoded> {
-    let mut usual = ParquetMetaDataOptions::new();
-    if let Some(schema) = schema {
-        usual.set_schema(Arc::clone(schema));
-    }
+    let usual = decode_options(schema);
     let skip = || ParquetStatisticsPolicy::SkipAll;
     let bare = usual
         .clone()
         .with_size_stats_policy(skip())
         .with_encoding_stats_policy(skip())
         .with_column_stats_policy(skip());
-    let decode = |options: &ParquetMetaDataOptions| {
-        guard(|| ParquetMetaDataReader::decode_metadata_with_options(footer, Some(options)))
-            .and_then(|decoded| decoded.map_err(unwrap_error))
-    };
+    let decode = |options: &ParquetMetaDataOptions| decode_as(footer, options);
     decode(&usual).map(|meta| Decoded { meta, lacks_statistics: false }).or_else(|e| {
         decode(&bare).map(|meta| Decoded { meta, lacks_statistics: true }).map_err(|_| e)
     })
+}
+
+/// The same with the pages of each encoding counted, where the footer counts them.
+pub(super) fn decode_counts(footer: &[u8], schema: &SchemaDescPtr) -> Result<ParquetMetaData> {
+    decode_as(footer, &decode_options(Some(schema)).with_encoding_stats_as_mask(false))
+}
+
+fn decode_options(schema: Option<&SchemaDescPtr>) -> ParquetMetaDataOptions {
+    let mut options = ParquetMetaDataOptions::new();
+    if let Some(schema) = schema {
+        options.set_schema(Arc::clone(schema));
+    }
+    options
+}
+
+fn decode_as(footer: &[u8], options: &ParquetMetaDataOptions) -> Result<ParquetMetaData> {
+    guard(|| ParquetMetaDataReader::decode_metadata_with_options(footer, Some(options)))
+        .and_then(|decoded| decoded.map_err(unwrap_error))
 }
 
 /// Reads the footer; gives its bytes and its offset.

@@ -26,7 +26,8 @@ mod stored;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::{FileMetaData, PageEncodingStats, ParquetMetaData, RowGroupMetaData};
+use parquet::schema::types::SchemaDescPtr;
 use plait_core::Result;
 use sha2::{Digest, Sha256};
 
@@ -35,7 +36,7 @@ pub(crate) use self::checks::TAIL_BYTES;
 pub(crate) use self::checks::chunk_range;
 pub(crate) use self::chunk::ChunkEntry;
 
-use self::checks::{Decoded, check_footer, check_meta, decode, read_footer};
+use self::checks::{Decoded, check_footer, check_meta, decode, decode_counts, read_footer};
 use self::decoded::DecodedFooters;
 use self::parts::FooterParts;
 use self::schema::PooledSchema;
@@ -159,16 +160,36 @@ impl SourceFooter {
         }
         Ok(ChunkEntry::of(self.decoded()?, row_group, leaf))
     }
+
+    /// How many pages of each encoding one chunk has, if its footer says so and is one of a pool:
+    /// decoded footers say only which encodings there are.
+    pub(crate) fn encoding_stats(
+        &self,
+        row_group: usize,
+        leaf: usize,
+    ) -> Option<Vec<PageEncodingStats>> {
+        let Self::Pooled(pooled) = self else { return None };
+        let (footer, schema, leaf) = pooled.alone(row_group, leaf)?;
+        let meta = decode_counts(&footer, schema).ok()?;
+        meta.row_groups().first()?.columns().get(leaf)?.page_encoding_stats().cloned()
+    }
 }
 
 impl PooledFooter {
     /// The entry of one chunk, if it can be decoded without the others.
     fn chunk(&self, row_group: usize, leaf: usize) -> Option<ChunkEntry> {
+        let (footer, schema, leaf) = self.alone(row_group, leaf)?;
+        let decoded = decode(&footer, Some(schema)).ok()?;
+        ChunkEntry::of(Arc::new(decoded.meta), 0, leaf)
+    }
+
+    /// A footer that has only the top-level column of a leaf in one row group, its schema, and which
+    /// of its leaves it is.
+    fn alone(&self, row_group: usize, leaf: usize) -> Option<(Vec<u8>, &SchemaDescPtr, usize)> {
         let (schema, leaves) = self.schema.around(leaf)?;
         let leaf = leaf - leaves.start;
         let footer = self.stored.chunks(row_group, leaves, self.schema.all.num_columns())?;
-        let decoded = decode(&footer, Some(schema)).ok()?;
-        ChunkEntry::of(Arc::new(decoded.meta), 0, leaf)
+        Some((footer, schema, leaf))
     }
 
     fn decoded(&self) -> Result<Arc<ParquetMetaData>> {

@@ -54,6 +54,7 @@ pub(super) fn timed(
         failed_requests: traffic.failed(),
         sent_bytes: traffic.sent_bytes(),
         received_bytes: traffic.received_bytes(),
+        server_copied_bytes: traffic.copied_bytes(),
     };
     report.memory.limit_bytes = context.limit_bytes() as u64;
     report.memory.peak_accounted_bytes = context.account().peak_bytes();

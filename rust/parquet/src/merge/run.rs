@@ -238,6 +238,7 @@ fn weave_context(
         tiers: Tiers::of(&options.copy_tiers),
         asked_dictionary: options.dictionary,
         verify_pages: options.verify_pages,
+        server_side_copy: options.server_side_copy,
         page_version: options.data_page_version,
         type_defined: Arc::clone(&prepared.type_defined),
         asks: Arc::clone(&prepared.asks),

@@ -8,7 +8,7 @@
 
 use plait_core::{Error, Kind, Result};
 
-use super::choices::{UnsortedOption, VerifyOrder};
+use super::choices::{UnsortedOption, VerifyOrder, VerifyPages};
 use super::merge::{BloomFilter, MergeOptions};
 
 /// Values of a column that a footer lists at most.
@@ -82,7 +82,25 @@ impl MergeOptions {
         if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
             return bad("`data_page_version` must be 1 or 2".into());
         }
+        self.check_server_side_copy()?;
         self.check_partitions()
+    }
+
+    /// What needs the bytes of outputs, or of their pages.
+    fn check_server_side_copy(&self) -> Result<()> {
+        let needs_bytes = [
+            ("verify_pages=\"unpack\"", self.verify_pages == VerifyPages::Unpack),
+            ("verify=\"content\"", self.verify.is_some()),
+            ("sha256", self.sha256),
+        ];
+        match needs_bytes.into_iter().find(|(_, is_asked)| *is_asked && self.server_side_copy) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let what = format!("`server_side_copy` and `{name}` exclude each other");
+                Err(Error::new(Kind::InvalidArgument, what)
+                    .with_hint("bytes that the store copies itself are not seen"))
+            }
+        }
     }
 
     /// Rows of different partitions must not get into one file.

@@ -107,6 +107,9 @@ pub struct MergeOptions {
     pub verify_order: VerifyOrder,
     /// How pages that are copied as they are stored are checked.
     pub verify_pages: VerifyPages,
+    /// Whether object stores may copy row groups themselves, whose pages are not checked then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub server_side_copy: bool,
     /// What to do with sources that are not sorted.
     #[serde(skip_serializing_if = "UnsortedOption::is_default")]
     pub unsorted: UnsortedOption,
@@ -208,6 +211,7 @@ impl Default for MergeOptions {
             absent_columns: Vec::new(),
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
+            server_side_copy: false,
             unsorted: UnsortedOption::Error,
             deletion_vectors: BTreeMap::new(),
             assume_sorted: false,

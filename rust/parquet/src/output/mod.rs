@@ -21,12 +21,14 @@ mod nest;
 mod object;
 
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plait_core::{Error, Kind, Result};
 
 use crate::runtime::Context;
-use crate::store::{Completed, Location, Stores};
+use crate::store::{Completed, Location, RangeReader, Stores};
 use folders::OutputFolders;
 pub(crate) use local::{is_temp, storage, unnamed_file};
 pub use lock::Sign;
@@ -314,6 +316,28 @@ impl TempFile {
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Whether the store of the file may copy bytes of other objects to it, which then do not pass
+    /// through this machine.
+    #[must_use]
+    pub(crate) fn may_copy(&self) -> bool {
+        match &self.made {
+            OutputFile::Object(output, None) => output.may_copy(),
+            _ => false,
+        }
+    }
+
+    /// Writes the bytes of `range` of `source`, an object, if this file may be copied to.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`], and [`Kind::SourceChanged`].
+    pub(crate) fn copy(&mut self, source: &Arc<dyn RangeReader>, range: Range<u64>) -> Result<()> {
+        let OutputFile::Object(output, None) = &mut self.made else {
+            return Err(Error::new(Kind::Internal, "this output cannot be copied to"));
+        };
+        self.bytes += range.end - range.start;
+        output.copy(source, range)
     }
 
     /// A local file with the same bytes, if there is one: see [`Target::with_copies`].

@@ -3,21 +3,32 @@
 //! ```text
 //! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … wait_all ─▶ complete
 //!          limit / 48, 5 to 64 MiB        others on their way
+//! copy  ─▶ stretch that grows ─ ends ─▶ its first bytes, read, up to a whole part
+//!                                     └▶ upload.copy_part: the rest, by the store
 //! ```
 //!
 //! # Invariants
 //! No object is visible before it is complete, and none is ever replaced. Parts are accounted for
-//! until they have arrived. All parts but the last have one size, as some stores demand.
+//! until they have arrived. All parts but the last have one size, as some stores demand, unless some
+//! are copied; none but the last is smaller than S3 allows.
 //!
 //! # Not here
 //! Requests and how many parts travel at once (`store`).
 
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
 use plait_core::{Error, Kind, Result};
 
 use crate::runtime::{Charge, Context};
-use crate::store::{Completed, Place, Upload};
+use crate::store::{Completed, Place, RangeReader, Upload};
+
+/// The smallest part that is not the last, by S3.
+const COPIED_BYTES_MIN: u64 = 5 << 20;
+
+/// The most that is copied by one request, which takes a second or two.
+const COPIED_BYTES_MAX: u64 = 128 << 20;
 
 /// A prefix of an object store that outputs are published to.
 pub(super) struct Prefix(Place);
@@ -77,6 +88,7 @@ impl Prefix {
             upload: place.bucket().upload(place.key())?,
             location: place.location(),
             part: Vec::new(),
+            stretch: None,
             charge: context.charge(0),
             part_bytes,
             context: context.clone(),
@@ -90,9 +102,17 @@ pub(super) struct ObjectOutput {
     location: String,
     /// What is filled now.
     part: Vec<u8>,
+    /// What comes behind it and is not written yet.
+    stretch: Option<Stretch>,
     charge: Charge,
     part_bytes: usize,
     context: Context,
+}
+
+/// Bytes of an object that the store copies itself.
+struct Stretch {
+    source: Arc<dyn RangeReader>,
+    range: Range<u64>,
 }
 
 impl ObjectOutput {
@@ -107,9 +127,88 @@ impl ObjectOutput {
         self.upload.part(part, charge)
     }
 
+    pub(super) fn may_copy(&self) -> bool {
+        self.upload.may_copy_parts()
+    }
+
+    /// Writes bytes of an object. They are copied once it is known how many follow each other.
+    pub(super) fn copy(&mut self, source: &Arc<dyn RangeReader>, range: Range<u64>) -> Result<()> {
+        self.fault("write")?;
+        if let Some(stretch) = &mut self.stretch
+            && Arc::ptr_eq(&stretch.source, source)
+            && stretch.range.end == range.start
+        {
+            stretch.range.end = range.end;
+            return Ok(());
+        }
+        self.end_stretch()?;
+        self.stretch = Some(Stretch { source: Arc::clone(source), range });
+        Ok(())
+    }
+
+    fn end_stretch(&mut self) -> Result<()> {
+        let Some(Stretch { source, range }) = self.stretch.take() else { return Ok(()) };
+        // The part before becomes as large as parts must be.
+        let filled = self.part.len() as u64;
+        let head = if filled == 0 { 0 } else { COPIED_BYTES_MIN.saturating_sub(filled) };
+        let start = range.start.saturating_add(head);
+        let object = source.object().filter(|_| start + COPIED_BYTES_MIN <= range.end);
+        let Some(object) = object else { return self.read(&*source, range) };
+        self.read(&*source, range.start..start)?;
+        if !self.part.is_empty() {
+            self.send()?;
+        }
+        let bytes = range.end - start;
+        let parts = bytes.div_ceil(COPIED_BYTES_MAX);
+        let at = |part: u64| start + bytes.saturating_mul(part) / parts;
+        for part in 0..parts {
+            if !self.upload.copy_part(&object.url, &object.tag, at(part)..at(part + 1))? {
+                return self.read(&*source, at(part)..range.end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of an object that the store does not copy.
+    fn read(&mut self, source: &dyn RangeReader, range: Range<u64>) -> Result<()> {
+        let mut start = range.start;
+        while start < range.end {
+            let end = range.end.min(start + COPIED_BYTES_MIN);
+            let bytes = self.context.account().hold(source.read(start..end)?);
+            let mut left = &bytes[..];
+            while !left.is_empty() {
+                let taken = self.append(left)?;
+                left = left.get(taken..).unwrap_or_default();
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Fills the part with some of `bytes`, and sends it when it is full. Tells how many.
+    fn append(&mut self, bytes: &[u8]) -> Result<usize> {
+        if self.part.capacity() == 0 {
+            // Small outputs take small buffers.
+            let room = bytes.len().clamp(1 << 20, self.part_bytes);
+            self.part.reserve_exact(room);
+        }
+        let taken = bytes.len().min(self.part_bytes - self.part.len());
+        if self.part.capacity() < self.part.len() + taken {
+            let room = (2 * self.part.capacity()).max(self.part.len() + taken);
+            self.part.reserve_exact(room.min(self.part_bytes) - self.part.len());
+        }
+        self.charge.set(self.part.capacity());
+        self.part.extend_from_slice(&bytes[..taken]);
+        if self.part.len() == self.part_bytes {
+            self.send()?;
+        }
+        Ok(taken)
+    }
+
     /// Waits until everything has arrived.
     pub(super) fn wait_all(&mut self) -> Result<()> {
         self.fault("sync")?;
+        self.end_stretch()?;
         if !self.part.is_empty() {
             self.send()?;
         }
@@ -133,25 +232,171 @@ impl ObjectOutput {
 impl io::Write for ObjectOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.fault("write").map_err(io::Error::other)?;
-        if self.part.capacity() == 0 {
-            // Small outputs take small buffers.
-            let room = bytes.len().clamp(1 << 20, self.part_bytes);
-            self.part.reserve_exact(room);
-        }
-        let taken = bytes.len().min(self.part_bytes - self.part.len());
-        if self.part.capacity() < self.part.len() + taken {
-            let room = (2 * self.part.capacity()).max(self.part.len() + taken);
-            self.part.reserve_exact(room.min(self.part_bytes) - self.part.len());
-        }
-        self.charge.set(self.part.capacity());
-        self.part.extend_from_slice(&bytes[..taken]);
-        if self.part.len() == self.part_bytes {
-            self.send().map_err(io::Error::other)?;
-        }
-        Ok(taken)
+        self.end_stretch().and_then(|()| self.append(bytes)).map_err(io::Error::other)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    use bytes::Bytes;
+    use url::Url;
+
+    use super::*;
+    use crate::page::testing::Numbers;
+    use crate::store::ObjectVersion;
+
+    /// An object whose bytes count up.
+    struct Counting(u64);
+
+    impl Counting {
+        fn bytes(range: Range<u64>) -> Vec<u8> {
+            range.map(|at| (at % 251) as u8).collect()
+        }
+    }
+
+    impl RangeReader for Counting {
+        fn path(&self) -> &str {
+            "s3://b/k"
+        }
+
+        fn len(&self) -> u64 {
+            self.0
+        }
+
+        fn read(&self, range: Range<u64>) -> Result<Bytes> {
+            Ok(Self::bytes(range).into())
+        }
+
+        fn check_unchanged(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn is_local(&self) -> bool {
+            false
+        }
+
+        fn object(&self) -> Option<ObjectVersion> {
+            Some(ObjectVersion { url: Url::parse(self.path()).unwrap(), tag: "t".to_owned() })
+        }
+    }
+
+    /// Parts, and which were copied.
+    type SentParts = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
+
+    /// Copies at most so many parts.
+    struct NotedUpload(SentParts, usize);
+
+    impl Upload for NotedUpload {
+        fn part(&mut self, bytes: Vec<u8>, _charge: Charge) -> Result<()> {
+            self.0.lock().unwrap().push((false, bytes));
+            Ok(())
+        }
+
+        fn may_copy_parts(&self) -> bool {
+            self.1 > 0
+        }
+
+        fn copy_part(&mut self, _from: &Url, _tag: &str, range: Range<u64>) -> Result<bool> {
+            let may = self.may_copy_parts();
+            if may {
+                self.1 -= 1;
+                self.0.lock().unwrap().push((true, Counting::bytes(range)));
+            }
+            Ok(may)
+        }
+
+        fn wait_all(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn complete(&mut self) -> Result<Completed> {
+            Ok(Completed::Yes)
+        }
+    }
+
+    /// Writes pieces, negative ones as bytes and others as copies; gives the parts, and the bytes that
+    /// they should have.
+    fn parts(pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
+        let context = Context::new(64 << 20);
+        let sent = SentParts::default();
+        let mut output = ObjectOutput {
+            upload: Box::new(NotedUpload(Arc::clone(&sent), copies)),
+            location: "s3://b/out".to_owned(),
+            part: Vec::new(),
+            stretch: None,
+            charge: context.charge(0),
+            part_bytes: context.budget().upload_part(),
+            context,
+        };
+        let source: Arc<dyn RangeReader> = Arc::new(Counting(1 << 40));
+        let (mut wanted, mut at) = (Vec::new(), 0);
+        for piece in pieces {
+            let bytes = Counting::bytes(at..at + piece.unsigned_abs());
+            match *piece < 0 {
+                true => output.write_all(&bytes).unwrap(),
+                false => output.copy(&source, at..at + piece.unsigned_abs()).unwrap(),
+            }
+            wanted.extend(bytes);
+            at += piece.unsigned_abs();
+        }
+        output.wait_all().unwrap();
+        drop(output);
+        (Arc::into_inner(sent).unwrap().into_inner().unwrap(), wanted)
+    }
+
+    const MIB: i64 = 1 << 20;
+
+    #[test]
+    fn stretches_that_follow_each_other_are_copied_as_one() {
+        let (parts, wanted) = parts(&[-4, 3 * MIB, 4 * MIB, 6 * MIB, -100], usize::MAX);
+        let sizes: Vec<_> = parts.iter().map(|(copied, bytes)| (*copied, bytes.len())).collect();
+        // The first part is filled up; the last may be small.
+        let first = 5 << 20;
+        assert_eq!(sizes, [(false, first), (true, wanted.len() - first - 100), (false, 100)]);
+        assert_eq!(parts.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn a_stretch_that_is_too_short_is_read() {
+        let (parts, wanted) = parts(&[-4, 9 * MIB, -4], usize::MAX);
+        assert!(parts.iter().all(|(copied, _)| !copied));
+        assert_eq!(parts.into_iter().flat_map(|(_, bytes)| bytes).collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn large_stretches_are_copied_in_several_requests() {
+        let (parts, wanted) = parts(&[-4, 150 * MIB], usize::MAX);
+        let copied = parts.iter().filter(|(copied, _)| *copied);
+        assert_eq!(copied.count(), 2);
+        assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted));
+    }
+
+    #[test]
+    fn every_part_but_the_last_is_large_enough_and_no_byte_is_lost() {
+        let mut numbers = Numbers(7);
+        for case in 0..30 {
+            let pieces: Vec<i64> = (0..8)
+                .map(|_| {
+                    let most = 1 << (8 + numbers.below(16));
+                    let bytes = 1 + numbers.below(most);
+                    i64::try_from(bytes).unwrap() * if numbers.below(2) == 0 { -1 } else { 1 }
+                })
+                .collect();
+            // A store may also stop copying on the way.
+            let copies = if case % 3 == 0 { 1 } else { usize::MAX };
+            let (parts, wanted) = parts(&pieces, copies);
+            let (_, all_but_last) = parts.split_last().unwrap();
+            assert!(all_but_last.iter().all(|(_, bytes)| bytes.len() >= 5 << 20), "{pieces:?}");
+            assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted), "{pieces:?}");
+        }
     }
 }

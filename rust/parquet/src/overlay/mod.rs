@@ -300,6 +300,7 @@ fn write(
         tiers,
         asked_dictionary: None,
         verify_pages: VerifyPages::Checksum,
+        server_side_copy: false,
         page_version: None,
     };
     let waiting_bytes = budget.bytes(MemoryStage::OverlayChunks);

@@ -33,7 +33,7 @@ use plait_core::{Error, Kind, Result};
 use super::layer::{Columns, FileLayer};
 use super::shape::{OutputColumn, Shape, witness_leaf};
 use crate::check::is_true;
-use crate::chunk;
+use crate::chunk::{self, OpenedChunk};
 use crate::leaf::OutputLeaf;
 use crate::options::Tier;
 use crate::page::{guard, unwrap_error};
@@ -143,11 +143,11 @@ impl OverlayWriter<'_> {
             let (cache, verify) = (&*self.weaving.cache, self.weaving.verify_pages);
             let opened = chunk::open(from, leaf, verify, self.waiting, cache, self.context);
             let opened = opened.map_err(in_layer)?;
-            if let Some((reader, close)) = opened {
+            if let Some(OpenedChunk { chunk, close }) = opened {
                 let close = complete(self.weaving, leaf, from, close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
                 let close = self.weaving.float_order(place).apply(close)?;
-                group.append_column(&reader, close).map_err(unwrap_error)?;
+                group.append_column(&chunk, close).map_err(unwrap_error)?;
                 self.count("chunk", rows, bytes);
                 return Ok(());
             }

@@ -20,6 +20,7 @@ fn fixed(options: &MergeOptions) -> MergeOptions {
         threads: None,
         verify: None,
         sha256: false,
+        server_side_copy: false,
         row_map: false,
         if_exists: IfExists::Error,
         trust_footers: true,

@@ -132,6 +132,7 @@ impl<'a> LooseSort<'a> {
             tiers,
             asked_dictionary: options.dictionary,
             verify_pages: options.verify_pages,
+            server_side_copy: false,
             page_version: Some(1),
             type_defined: Arc::default(),
             asks: Arc::default(),

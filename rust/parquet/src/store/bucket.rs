@@ -110,6 +110,22 @@ pub trait Upload: Send {
     /// [`Kind::Storage`](plait_core::Kind::Storage), also for a part before.
     fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()>;
 
+    /// Whether [`copy_part`](Self::copy_part) may do anything, as far as it is known.
+    fn may_copy_parts(&self) -> bool {
+        false
+    }
+
+    /// Makes bytes of another object the next part, without moving them through this machine; may
+    /// return before they are copied. `from` is its URL, `tag` the entity tag of the version that was
+    /// read. False for a store that cannot: then nothing was done.
+    ///
+    /// # Errors
+    /// [`Kind::SourceChanged`](plait_core::Kind::SourceChanged) when there is another version now,
+    /// [`Kind::Storage`](plait_core::Kind::Storage), also for a part before.
+    fn copy_part(&mut self, _from: &Url, _tag: &str, _range: Range<u64>) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Waits until all parts have arrived.
     ///
     /// # Errors
@@ -181,11 +197,16 @@ impl Place {
     /// How callers write this place.
     #[must_use]
     pub(crate) fn location(&self) -> String {
-        let Some(root) = &self.root else { return self.key.clone() };
-        let mut url = root.clone();
+        self.url().map_or_else(|| self.key.clone(), String::from)
+    }
+
+    /// Its URL, unless it is in the caller's own bucket.
+    #[must_use]
+    pub(super) fn url(&self) -> Option<Url> {
+        let mut url = self.root.clone()?;
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(self.key.split('/'));
         }
-        url.to_string()
+        Some(url)
     }
 }

@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use plait_core::Result;
 
-use super::reader::{RangeReader, check_range};
+use super::reader::{ObjectVersion, RangeReader, check_range};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
@@ -182,6 +182,10 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
 
     fn is_local(&self) -> bool {
         self.inner.is_local()
+    }
+
+    fn object(&self) -> Option<ObjectVersion> {
+        self.inner.object()
     }
 }
 

@@ -37,6 +37,7 @@ mod reader;
 mod registry;
 mod remote;
 pub(crate) mod root;
+mod s3;
 mod settings;
 pub(crate) mod table;
 mod upload;
@@ -51,7 +52,7 @@ pub use prefetched::Prefetched;
 pub(crate) use prefetched::RecordingReader;
 #[cfg(test)]
 pub(crate) use reader::check_range;
-pub(crate) use reader::{RangeReader, is_denied};
+pub(crate) use reader::{ObjectVersion, RangeReader, is_denied};
 pub use registry::Stores;
 pub(crate) use registry::{Location, open_local};
 pub use root::Found;

@@ -20,7 +20,7 @@ use plait_core::{Kind, Result};
 
 use super::bucket::{Meta, Place};
 use super::moved::{ends_in, folder_after, is_visible};
-use super::reader::{RangeReader, changed, check_range, not_found, short_read};
+use super::reader::{ObjectVersion, RangeReader, changed, check_range, not_found, short_read};
 
 /// An object in an object store.
 pub(super) struct ObjectFile {
@@ -126,6 +126,16 @@ impl RangeReader for ObjectFile {
 
     fn is_local(&self) -> bool {
         false
+    }
+
+    fn object(&self) -> Option<ObjectVersion> {
+        if self.moved.get().is_some() {
+            return None; // it may move again
+        }
+        let url = self.place.url().filter(|url| matches!(url.scheme(), "s3" | "s3a"))?;
+        // A weak tag does not name the bytes of a version.
+        let tag = self.meta.tag.clone().filter(|tag| !tag.starts_with("W/"))?;
+        Some(ObjectVersion { url, tag })
     }
 }
 

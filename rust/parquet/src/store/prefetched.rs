@@ -29,7 +29,7 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::reader::{RangeReader, changed, check_range};
+use super::reader::{ObjectVersion, RangeReader, changed, check_range};
 
 /// Prefetched parts of files, by location.
 #[derive(Default)]
@@ -218,6 +218,10 @@ impl RangeReader for RecordingReader {
     fn is_local(&self) -> bool {
         self.inner.is_local()
     }
+
+    fn object(&self) -> Option<ObjectVersion> {
+        self.inner.object()
+    }
 }
 
 /// Opens the file itself.
@@ -308,6 +312,10 @@ impl RangeReader for CachedReader {
 
     fn is_local(&self) -> bool {
         self.is_local
+    }
+
+    fn object(&self) -> Option<ObjectVersion> {
+        self.inner().ok()?.object()
     }
 }
 

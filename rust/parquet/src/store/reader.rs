@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
+use url::Url;
 
 /// One immutable source of bytes.
 pub(crate) trait RangeReader: Send + Sync {
@@ -65,6 +66,20 @@ pub(crate) trait RangeReader: Send + Sync {
 
     /// Whether the bytes lie in a local file.
     fn is_local(&self) -> bool;
+
+    /// The object that is read, if a store can copy parts of it to others.
+    fn object(&self) -> Option<ObjectVersion> {
+        None
+    }
+}
+
+/// An object in a bucket of S3, as it was when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ObjectVersion {
+    /// `s3://bucket/key`.
+    pub(crate) url: Url,
+    /// Its entity tag.
+    pub(crate) tag: String,
 }
 
 /// Checks `range` against the length of the file and gives its length in bytes.

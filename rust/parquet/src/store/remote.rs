@@ -29,8 +29,8 @@ use super::bucket::{Bucket, Completed, Meta, Upload};
 use super::credentials::silence;
 use super::driver::Driver;
 use super::failed::request_error;
-use super::settings;
-use super::upload::{ABORT_TIME, RemoteUpload};
+use super::settings::{self, Client};
+use super::upload::{ABORT_TIME, RemoteUpload, UploadedParts};
 use super::wire::Traffic;
 use crate::runtime::Context;
 
@@ -38,13 +38,13 @@ use crate::runtime::Context;
 const REPEATS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 
-type Make = Box<dyn Fn() -> Result<Arc<dyn ObjectStore>> + Send + Sync>;
+type Make = Box<dyn Fn() -> Result<Client> + Send + Sync>;
 
 /// A bucket behind a network.
 pub(super) struct Remote {
     root: String,
     make: Make,
-    live: Mutex<Option<(u32, Arc<dyn ObjectStore>)>>,
+    live: Mutex<Option<(u32, Client)>>,
     driver: Arc<Driver>,
     context: Context,
     /// No request is repeated later than this after it began.
@@ -87,24 +87,36 @@ impl Remote {
         Ok(Self { root, make, live, driver, context, repeat_time })
     }
 
-    fn client(&self) -> Result<Arc<dyn ObjectStore>> {
+    fn client(&self) -> Result<Client> {
         let process = std::process::id();
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = live.as_ref().filter(|(made_in, _)| *made_in == process) {
-            return Ok(Arc::clone(client));
+            return Ok(client.clone());
         }
         std::mem::forget(live.take());
         let client = (self.make)()?;
-        *live = Some((process, Arc::clone(&client)));
+        *live = Some((process, client.clone()));
         Ok(client)
     }
 
-    /// Runs a request that may be repeated. `object_store` repeats requests, and reads of ranges
-    /// that break; other answers that break while they are read are left to this.
+    /// As [`run_with`](Self::run_with), with the store alone.
     fn run<T: Send + 'static, F>(
         &self,
         grace: Duration,
         request: impl Fn(Arc<dyn ObjectStore>) -> F,
+    ) -> Result<object_store::Result<T>>
+    where
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        self.run_with(grace, |client| request(client.store))
+    }
+
+    /// Runs a request that may be repeated. `object_store` repeats requests, and reads of ranges
+    /// that break; other answers that break while they are read are left to this.
+    fn run_with<T: Send + 'static, F>(
+        &self,
+        grace: Duration,
+        request: impl Fn(Client) -> F,
     ) -> Result<object_store::Result<T>>
     where
         F: Future<Output = object_store::Result<T>> + Send + 'static,
@@ -190,13 +202,18 @@ impl Bucket for Remote {
 
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let path = self.path(key)?;
-        let client = self.client()?;
-        let begin = |store: Arc<dyn ObjectStore>| {
+        let client = self.client()?.store;
+        let begin = |client: Client| {
             let path = path.clone();
-            async move { store.put_multipart(&path).await }
+            async move {
+                Ok(match client.copier {
+                    Some(copier) => UploadedParts::Copied(copier.begin(path).await?),
+                    None => UploadedParts::Sent(client.store.put_multipart(&path).await?),
+                })
+            }
         };
         // An upload whose name never arrives cannot be aborted: better wait for it.
-        let begun = self.run(ABORT_TIME, begin)?;
+        let begun = self.run_with(ABORT_TIME, begin)?;
         let inner = begun.map_err(|e| match e {
             object_store::Error::NotImplemented { .. } => {
                 Error::new(Kind::Unsupported, "this store can be read, not written")
@@ -331,7 +348,8 @@ pub(super) mod tests {
     pub(in crate::store) fn memory(objects: &[(&str, &'static [u8])]) -> Arc<Remote> {
         let store = Arc::new(InMemory::new());
         let client = Arc::clone(&store);
-        let make: Make = Box::new(move || Ok(Arc::clone(&client) as _));
+        let make: Make =
+            Box::new(move || Ok(Client { store: Arc::clone(&client) as _, copier: None }));
         let remote = Remote {
             root: "mem://b".to_owned(),
             make,

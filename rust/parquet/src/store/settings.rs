@@ -19,11 +19,12 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
-use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
+use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
 use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
 use super::credentials::MetadataServices;
+use super::s3::PartCopier;
 use super::wire::{Connector, Traffic};
 use crate::runtime::Context;
 
@@ -117,6 +118,14 @@ fn duration(text: &str) -> Option<Duration> {
     Some(all)
 }
 
+/// A client of one bucket.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// The same, where the store may copy parts of objects.
+    pub(super) copier: Option<Arc<PartCopier>>,
+}
+
 /// Makes the client for the store of `url`.
 pub(super) fn client(
     url: &Url,
@@ -124,7 +133,7 @@ pub(super) fn client(
     options: &BTreeMap<String, String>,
     traffic: &Arc<Traffic>,
     context: &Context,
-) -> Result<Arc<dyn ObjectStore>> {
+) -> Result<Client> {
     let (scheme, _) = ObjectStoreScheme::parse(url).map_err(|e| unknown(location).with_cause(e))?;
     let retry = retry(options)?;
     let settings = settings(url, options);
@@ -141,26 +150,38 @@ pub(super) fn client(
     };
     macro_rules! build {
         ($builder:ty, $key:ty, $url:expr) => {{
-            let mut builder =
-                <$builder>::new().with_url($url).with_retry(retry).with_http_connector(connector);
+            let mut builder = <$builder>::new()
+                .with_url($url)
+                .with_retry(retry.clone())
+                .with_http_connector(connector.clone());
             for (name, value) in &settings {
                 if let Ok(key) = <$key>::from_str(name) {
                     builder = builder.with_config(key, value);
                 }
             }
-            builder.build().map(|client| Arc::new(client) as Arc<dyn ObjectStore>)
+            builder.build().map(Arc::new)
         }};
     }
     let built = match scheme {
-        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, AmazonS3ConfigKey, url.to_string()),
+        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, AmazonS3ConfigKey, url.to_string())
+            .map(|store| {
+                let copier = client_options(&settings).map(|options| {
+                    Arc::new(PartCopier::new(Arc::clone(&store), connector, options, retry))
+                });
+                Client { store, copier }
+            }),
         ObjectStoreScheme::GoogleCloudStorage => {
-            build!(GoogleCloudStorageBuilder, GoogleConfigKey, url.to_string())
+            let store = build!(GoogleCloudStorageBuilder, GoogleConfigKey, url.to_string());
+            store.map(|store| Client { store, copier: None })
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string())
+            let store = build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string());
+            store.map(|store| Client { store, copier: None })
         }
         ObjectStoreScheme::Http => {
-            build!(HttpBuilder, ClientConfigKey, url[..Position::BeforePath].to_owned())
+            let root = url[..Position::BeforePath].to_owned();
+            let store = build!(HttpBuilder, ClientConfigKey, root);
+            store.map(|store| Client { store, copier: None })
         }
         _ => return Err(unknown(location)),
     };
@@ -170,6 +191,21 @@ pub(super) fn client(
             .with_cause(e)
             .with_hint("settings are taken from the environment and `storage_options`")
     })
+}
+
+/// The settings of the connections of a client of S3; none if some setting asks for headers that are
+/// not sent with requests of our own.
+fn client_options(settings: &BTreeMap<String, String>) -> Option<ClientOptions> {
+    use AmazonS3ConfigKey::{Checksum, Client, Encryption, RequestPayer, S3Express, SkipSignature};
+    let mut options = ClientOptions::new();
+    for (name, value) in settings {
+        match AmazonS3ConfigKey::from_str(name) {
+            Ok(Client(key)) => options = options.with_config(key, value),
+            Ok(Checksum | Encryption(_) | RequestPayer | S3Express | SkipSignature) => return None,
+            _ => {}
+        }
+    }
+    Some(options)
 }
 
 /// Refuses an endpoint without TLS that was not allowed: requests to it would fail one by one.

@@ -17,6 +17,7 @@
 //! Other requests (`remote`).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,10 +25,13 @@ use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use plait_core::{Error, Kind, Result};
 use tokio::task::JoinHandle;
+use url::Url;
 
 use super::bucket::{Completed, Upload};
 use super::driver::Driver;
 use super::failed::request_error;
+use super::reader::changed;
+use super::s3::{CopiedRange, CopyingUpload};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// The most parts that are uploaded at once.
@@ -42,15 +46,32 @@ const PARTS_MAX: usize = 10_000;
 /// An upload whose parts are on their way.
 pub(super) struct RemoteUpload {
     /// Absent while it is completed or aborted, and afterwards.
-    pub(super) inner: Option<Box<dyn MultipartUpload>>,
+    pub(super) inner: Option<UploadedParts>,
     pub(super) client: Arc<dyn ObjectStore>,
     pub(super) path: Path,
     pub(super) location: String,
-    pub(super) in_flight: VecDeque<JoinHandle<object_store::Result<()>>>,
+    pub(super) in_flight: VecDeque<JoinHandle<Result<()>>>,
     pub(super) parts: usize,
     pub(super) driver: Arc<Driver>,
     pub(super) context: Context,
     pub(super) process: u32,
+}
+
+/// The parts of an upload.
+pub(super) enum UploadedParts {
+    /// Of a store that copies none.
+    Sent(Box<dyn MultipartUpload>),
+    /// Of one that may copy some.
+    Copied(CopyingUpload),
+}
+
+impl UploadedParts {
+    fn upload(&mut self) -> &mut dyn MultipartUpload {
+        match self {
+            Self::Sent(upload) => &mut **upload,
+            Self::Copied(upload) => upload,
+        }
+    }
 }
 
 impl RemoteUpload {
@@ -61,8 +82,19 @@ impl RemoteUpload {
         {
             let arrived = self.driver.run(Some(&self.context), Duration::ZERO, part)?;
             arrived
-                .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))?
-                .map_err(|e| request_error(e, &self.location))?;
+                .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))??;
+        }
+        Ok(())
+    }
+
+    /// Counts one more part, of so many bytes.
+    fn count_part(&mut self, bytes: usize) -> Result<()> {
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
+                .with_path(&self.location)
+                .with_got(format!("{PARTS_MAX} parts of {bytes} bytes"))
+                .with_hint("make more outputs, or allow more memory: parts are larger then"));
         }
         Ok(())
     }
@@ -73,24 +105,56 @@ impl Upload for RemoteUpload {
         let share = self.context.budget().bytes(MemoryStage::SentParts) / bytes.len().max(1);
         let most = share.min(PARTS_AT_ONCE);
         self.wait(most.saturating_sub(1))?;
-        self.parts += 1;
-        if self.parts > PARTS_MAX {
-            return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
-                .with_path(&self.location)
-                .with_got(format!("{PARTS_MAX} parts of {} bytes", bytes.len()))
-                .with_hint("make more outputs, or allow more memory: parts are larger then"));
-        }
-        let Some(inner) = &mut self.inner else {
-            return Err(Error::new(Kind::Internal, "an upload was used after its end"));
-        };
-        let put = inner.put_part(PutPayload::from(bytes));
+        self.count_part(bytes.len())?;
+        let Some(inner) = &mut self.inner else { return Err(ended()) };
+        let put = inner.upload().put_part(PutPayload::from(bytes));
+        let location = self.location.clone();
         let (handle, _) = self.driver.handle()?;
         self.in_flight.push_back(handle.spawn(async move {
             let arrived = put.await;
             drop(charge);
-            arrived
+            arrived.map_err(|e| request_error(e, &location))
         }));
         self.wait(most)
+    }
+
+    fn may_copy_parts(&self) -> bool {
+        match &self.inner {
+            Some(UploadedParts::Copied(upload)) => upload.copies_parts() != Some(false),
+            _ => false,
+        }
+    }
+
+    fn copy_part(&mut self, from: &Url, tag: &str, range: Range<u64>) -> Result<bool> {
+        self.wait(PARTS_AT_ONCE - 1)?;
+        let bytes = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
+        let Some(inner) = &mut self.inner else { return Err(ended()) };
+        let UploadedParts::Copied(upload) = inner else { return Ok(false) };
+        let copies_parts = upload.copies_parts();
+        if copies_parts == Some(false) {
+            return Ok(false);
+        }
+        let copy = upload.copy_part(CopiedRange { url: from.clone(), tag: tag.to_owned(), range });
+        let source = from.to_string();
+        if copies_parts.is_none() {
+            // The first one tells whether the store copies parts at all.
+            match self.driver.run(Some(&self.context), Duration::ZERO, copy)? {
+                Ok(()) => {}
+                Err(object_store::Error::NotSupported { .. }) => {
+                    if let Some(UploadedParts::Copied(upload)) = &mut self.inner {
+                        upload.take_back();
+                    }
+                    return Ok(false);
+                }
+                Err(e) => return Err(copy_error(e, &source)),
+            }
+        } else {
+            let (handle, _) = self.driver.handle()?;
+            let copied = async move { copy.await.map_err(|e| copy_error(e, &source)) };
+            self.in_flight.push_back(handle.spawn(copied));
+        }
+        self.count_part(bytes)?;
+        Ok(true)
     }
 
     fn wait_all(&mut self) -> Result<()> {
@@ -112,7 +176,7 @@ impl Upload for RemoteUpload {
             return Err(Error::new(Kind::Internal, "an upload was completed twice"));
         };
         let complete = async move {
-            let outcome = inner.complete().await;
+            let outcome = inner.upload().complete().await;
             (inner, outcome)
         };
         // Cancelling it half-way would leave open what happened.
@@ -129,6 +193,19 @@ impl Upload for RemoteUpload {
     }
 }
 
+fn ended() -> Error {
+    Error::new(Kind::Internal, "an upload was used after its end")
+}
+
+/// The error for a part of `source` that the store did not copy.
+fn copy_error(e: object_store::Error, source: &str) -> Error {
+    match e {
+        object_store::Error::Precondition { .. } => changed(source).with_cause(e),
+        e => request_error(e, source)
+            .with_hint("without `server_side_copy`, the bytes are read and sent"),
+    }
+}
+
 impl Drop for RemoteUpload {
     fn drop(&mut self) {
         let Some(mut inner) = self.inner.take() else { return };
@@ -141,7 +218,7 @@ impl Drop for RemoteUpload {
             part.abort();
         }
         // Whether it works or not: a rule of the bucket sweeps what is left.
-        let abort = async move { tokio::time::timeout(ABORT_TIME, inner.abort()).await };
+        let abort = async move { tokio::time::timeout(ABORT_TIME, inner.upload().abort()).await };
         let _ = self.driver.run(None, Duration::ZERO, abort);
     }
 }

@@ -30,6 +30,7 @@ pub(crate) struct Traffic {
     failed: AtomicU64,
     sent_bytes: AtomicU64,
     asked_bytes: AtomicU64,
+    copied_bytes: AtomicU64,
 }
 
 impl Traffic {
@@ -51,6 +52,17 @@ impl Traffic {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes that stores copied from one object to another.
+    #[must_use]
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes that a store copied.
+    pub(super) fn add_copied(&self, bytes: u64) {
+        self.copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Bytes of bodies that answers announced.
     #[must_use]
     pub(crate) fn received_bytes(&self) -> u64 {
@@ -59,7 +71,7 @@ impl Traffic {
 }
 
 /// Makes clients whose requests are counted.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Connector {
     pub(super) traffic: Arc<Traffic>,
     pub(super) context: Context,

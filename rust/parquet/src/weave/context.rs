@@ -56,6 +56,8 @@ pub(crate) struct WeaveContext {
     pub asked_dictionary: Option<bool>,
     /// How pages that stay as they are are checked.
     pub verify_pages: VerifyPages,
+    /// Whether object stores may copy row groups themselves.
+    pub server_side_copy: bool,
     /// Page version that the caller asked for.
     pub page_version: Option<u8>,
     /// Leaves of floats whose bounds go by the type-defined order.

@@ -1,0 +1,120 @@
+"""Bytes and requests of merges between objects, with and without `server_side_copy`.
+
+    .venv/bin/python benches/python/server_side_copy.py [--scale 2] [--group-rows 50000] [--rounds 2]
+
+The files of W4 overlap their neighbours by 2 % of their rows; here they have many row groups. They
+are on an S3 server of this machine (moto, the extra `test`), which copies parts. Outputs of both
+merges must have the same bytes. Times are those of the server, mostly; bytes and requests are ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import workloads
+
+import plait
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/python"))
+
+import s3_server  # noqa: E402 - among the tests
+
+BUCKET = "bench"
+
+
+def upload(client, files: list[Path], group_rows: int) -> int:
+    """Uploads the files with row groups of so many rows; gives their size."""
+    size = 0
+    with tempfile.TemporaryDirectory() as name:
+        for file in files:
+            cut = Path(name) / file.name
+            order = pq.SortingColumn.from_ordering(
+                pq.read_schema(file), [(column, "descending" if down else "ascending")
+                                       for column, down in workloads.KEYS["W4"]]
+            )  # fmt: skip
+            pq.write_table(
+                pq.read_table(file),
+                cut,
+                row_group_size=group_rows,
+                compression="zstd",
+                compression_level=3,
+                write_page_index=True,
+                sorting_columns=order,
+            )
+            client.upload_file(str(cut), BUCKET, f"in/{file.name}")
+            size += cut.stat().st_size
+            cut.unlink()
+    return size
+
+
+def digests(client, prefix: str) -> list[str]:
+    """What the objects hold; removes them."""
+    found = []
+    for entry in client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", []):
+        body = client.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"]
+        digest = hashlib.sha256()
+        for piece in body.iter_chunks(1 << 20):
+            digest.update(piece)
+        found.append(digest.hexdigest())
+        client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+    return found
+
+
+def run(server, asked, folder: Path) -> None:
+    client = server.client()
+    client.create_bucket(Bucket=BUCKET)
+    workloads.prepare("W4", folder, asked.scale)
+    size = upload(client, sorted(folder.glob("in-*.parquet")), asked.group_rows)
+    print(f"{size / 1e6:.0f} MB in 16 files")
+    print("copies  order   moved by us  of the files  by the store  requests  seconds  peak")
+    for number in range(asked.rounds):
+        seen = []
+        for copies in (False, True):
+            for order in ("full", "bounds"):
+                out = f"out-{number}-{copies}-{order}"
+                started = time.monotonic()
+                report = plait.merge(
+                    f"s3://{BUCKET}/in",
+                    f"s3://{BUCKET}/{out}",
+                    outputs=4,
+                    row_group_rows=2 * asked.group_rows,
+                    server_side_copy=copies,
+                    verify_order=order,
+                    storage_options=server.options(),
+                )
+                seconds = time.monotonic() - started
+                moved = report.metrics
+                ours = moved.sent_bytes + moved.received_bytes
+                seen.append((order, digests(client, out)))
+                print(
+                    f"{'yes' if copies else 'no':<6}  {order:<6}  {ours / 1e6:>8.0f} MB"
+                    f"  {ours / (2 * size):>11.1%}  {moved.server_copied_bytes / 1e6:>9.0f} MB"
+                    f"  {moved.requests:>8}  {seconds:>5.1f} s"
+                    f"  {report.memory.peak_accounted_bytes / 1e6:>3.0f} MB"
+                )
+        assert seen[:2] == seen[2:], "outputs differ"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--scale", type=float, default=2)
+    parser.add_argument("--group-rows", type=int, default=50_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--folder", type=Path, default=ROOT / "bench-data/W4-copies")
+    asked = parser.parse_args()
+    server = s3_server.Server()
+    try:
+        run(server, asked, asked.folder)
+    finally:
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()
