@@ -7,7 +7,8 @@
 
 One process a run; the tools take turns, so that a noisy minute hits all of them. Time and processor
 time are those of the merge alone, without starting Python and importing; memory is the peak of the
-whole process. Every merged output is checked by `plait.verify`: sorted, and the rows of the sources.
+whole process. A tool with a process of its own, such as a JVM, measures the same there. Every merged
+output is checked by `plait.verify`: sorted, and the rows of the sources.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -63,6 +65,24 @@ def wait_until_quiet(wait_s: float) -> None:
             return
 
 
+def run_group(command: list[str], environment: dict, timeout_s: float):
+    """Runs a command. If that takes too long, all that it started ends with it."""
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, error = process.communicate(timeout=timeout_s)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, error)
+
+
 def run_apart(job: dict, wait_s: float, timeout_s: float) -> dict:
     """Runs one tool in a process of its own and measures its output, and what others did then."""
     tools.remove(job["out"])
@@ -73,16 +93,17 @@ def run_apart(job: dict, wait_s: float, timeout_s: float) -> dict:
     wait_until_quiet(wait_s)
     before, started = busy_s(), time.perf_counter()
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    python = job.get("python", sys.executable)
     try:
-        done = subprocess.run(
-            [sys.executable, str(HERE / "one_run.py"), json.dumps(job)],
-            env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(job["threads"])),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
+        done = run_group(
+            [python, str(HERE / "one_run.py"), json.dumps(job)],
+            os.environ | dict.fromkeys(THREAD_VARIABLES, str(job["threads"])),
+            timeout_s,
         )
     except subprocess.TimeoutExpired:
         return {"error": f"stopped after {timeout_s:g} s"}
+    except FileNotFoundError:
+        return {"error": "not installed: the interpreter of --peer-python"}
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"error": f"exit code {done.returncode}: {last}"}
@@ -108,13 +129,12 @@ def check(job: dict) -> str:
     """Whether the output is sorted and has the rows of the sources."""
     import plait
 
+    made = list(map(str, tools.outputs(job["out"])))
     try:
-        report = plait.verify(
-            job["out"], against=job["sources"], sort_by=job["sort_by"], check=False
-        )
+        report = plait.verify(made, against=job["sources"], sort_by=job["sort_by"], check=False)
     except plait.SchemaConflict as conflict:
         # The tool changed a type, such as fixed-size binary to binary: rows cannot be compared.
-        report = plait.verify(job["out"], sort_by=job["sort_by"], check=False)
+        report = plait.verify(made, sort_by=job["sort_by"], check=False)
         same = plait.verify(job["sources"], sort_by=[], check=False).rows == report.rows
         if report.ok and same:
             return f"order and count; type of {conflict.column or 'a column'} changed"
@@ -158,6 +178,7 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
             "peer_row_group_rows": min(facts["row_group_rows"], workloads.ROW_GROUP_ROWS),
             "memory_limit": arguments.memory_limit,
             "threads": arguments.threads,
+            "python": arguments.peer_python if tools.TOOLS[tool].is_apart else sys.executable,
         }
         for tool in names
     }
@@ -181,6 +202,12 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
                 print(name, tool, "checked:", checks[tool], flush=True)
             tools.remove(jobs[tool]["out"])
     shutil.rmtree(arguments.data / "scratch", ignore_errors=True)
+    versions = [f"Python {platform.python_version()}", tools.versions(names)]
+    # Tools that are no packages of this environment say their versions themselves.
+    told = [run.pop("versions", "") for tool in names for run in runs[tool]]
+    versions += filter(None, dict.fromkeys(told))
+    if arguments.commit:
+        versions.append(f"commit {arguments.commit}")
     return {
         "name": name,
         "facts": facts,
@@ -190,7 +217,7 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
             "machine": machine(),
             "threads": arguments.threads,
             "rounds": arguments.rounds,
-            "versions": f"Python {platform.python_version()}, {tools.versions(names)}",
+            "versions": ", ".join(versions),
         },
         "runs": runs,
         "checks": checks,
@@ -206,6 +233,20 @@ def peers_of(name: str, arguments: argparse.Namespace) -> list[str]:
 
 def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def commit() -> str:
+    """What of Plait was measured, where this is a checkout; `-dirty` if files differ from it."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
 
 
 def machine() -> str:
@@ -246,6 +287,11 @@ def parse(arguments=None) -> argparse.Namespace:
     parser.add_argument("--wait", type=float, default=60, help="most seconds to wait for quiet")
     parser.add_argument("--timeout", type=float, default=300, help="most seconds of a run")
     parser.add_argument(
+        "--peer-python",
+        default=os.environ.get("PEER_PYTHON", sys.executable),
+        help="an interpreter with PySpark, for iceberg; $PEER_PYTHON, or this one",
+    )
+    parser.add_argument(
         "--data", type=Path, default=ROOT / "bench-data", help="where files are made"
     )
     parser.add_argument(
@@ -258,6 +304,7 @@ def parse(arguments=None) -> argparse.Namespace:
     )
     parser.add_argument("--from-json", type=Path, help="make the page from this; run nothing")
     parsed = parser.parse_args(arguments)
+    parsed.commit = commit()  # before the page is written, which makes it dirty
     for tool in parsed.peers or ():
         if tool not in tools.TOOLS:
             parser.error(f"no such peer: {tool}")

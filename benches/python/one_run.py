@@ -15,14 +15,21 @@ import sys
 import time
 from pathlib import Path
 
+from missing import NotInstalled
+
 
 def run(job: dict) -> dict:
-    """Wall and processor time of the merge alone, peak memory of the process."""
+    """Wall and processor time of the merge alone, peak memory of the process.
+
+    A tool that works in a process of its own says itself what that took.
+    """
     try:
         tools = importlib.import_module(job.get("tools", "tools"))
         merge = tools.TOOLS[job["tool"]].ready(job)
     except ModuleNotFoundError as missing:
         return {"error": f"not installed: {missing.name}"}
+    except NotInstalled as missing:
+        return {"error": f"not installed: {missing}"}
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     more = merge()
     wall_s, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)

@@ -6,23 +6,28 @@ import statistics
 import textwrap
 from pathlib import Path
 
-from tools import TOOLS
+from tools import SPARK, TOOLS
 
 PREFACE = """\
 # Benchmarks
 
 `make bench` runs `benches/python/merge_peers.py`, which writes this page. All numbers of a table
-were measured in one session on one machine. Your files and your machine differ, so run the
-benchmark there; see `benches/README.md`.
+were measured in one session on one machine. Your files and your machine differ, so
+[run the benchmark there](#reproduce-this-page).
 
 - **Setup.** All tools read the same sorted files and write one output file, with the same number of
   threads and the same number of rows per row group. The files are in the page cache before the
-  first run.
+  first run. iceberg writes a file for each thread, because each of its tasks writes one, and limits
+  row groups to 128 MiB.
 - **Compression.** Peers and floors write zstd level 3. Plait uses its defaults: the codec of the
   sources, with a level that it chooses. *output MB* shows what that costs or saves.
 - **Runs.** Every run is a new process, and the tools take turns. The tables show medians of the
   rounds (of one round where it says so). Wall and CPU time cover the merge alone, without the start
   of Python. Peak RSS covers the whole process.
+- **Tools outside of Python.** parquet-go is a Go program that measures itself in the same way.
+  For iceberg, wall and CPU time cover the call of the procedure alone, after the JVM has started,
+  the files are registered, and a small table has been rewritten. Its peak RSS is that of Python and
+  of the JVM, whose heap may grow to 8 GB.
 - **Ratios** in parentheses are relative to the best peer: the one with the least wall time among
   those that merged correctly.
 - **Plait** runs with its default `memory_limit` of 512 MB and checks every key.
@@ -47,6 +52,32 @@ The workloads:
 What the tools do:
 
 {does}
+
+Not measured, because they cannot do this:
+
+- timelake 0.7.0 sorts by series and by a time column, which must be a timestamp, and both ascend.
+  No key of W1 to W5 is of that kind. Where a table has no time column, `maintain` concatenates.
+- pypaimon 2.1.0 has no compaction. It refuses to commit one, and leaves it to Paimon on the JVM.
+
+## Reproduce this page
+
+The machine and the versions are below. A checkout needs Rust, Python 3.10 or newer, a C compiler
+and `make`; parquet-go needs Go 1.24 or newer, and iceberg needs a JDK and PySpark {spark}, in an
+environment of its own:
+
+    python3 -m venv peers
+    peers/bin/pip install "pyspark=={spark}.*" numpy pyarrow
+    PEER_PYTHON=peers/bin/python make bench
+
+`make bench` installs the newest versions of the other packages. The data are made by the bench,
+always the same for one scale. A tool that is not installed is a row that says so. A part of the
+page takes less time:
+
+    .venv/bin/python benches/run.py --workloads W1 --scale 0.1 --rounds 1 --write page.md
+
+More options, such as those that cut a long run into pieces, are in `benches/README.md`.
+
+## Machine and versions
 """
 
 MEMORY_PREFACE = """\
@@ -107,7 +138,7 @@ def text(results: list[dict], others_max: float, chart: str | None) -> str:
     """The page; `chart` is its picture, as a link."""
     shown = [tool for tool in TOOLS if any(tool in result["runs"] for result in results)]
     does = "\n".join(f"- {tool} {TOOLS[tool].does}" for tool in shown)
-    lines = [PREFACE.format(does=does, others_max=others_max)]
+    lines = [PREFACE.format(does=does, others_max=others_max, spark=SPARK)]
     settings: dict[str, list[str]] = {}
     for result in results:
         setting = result["setting"]

@@ -15,6 +15,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+# The Spark that Iceberg's newest runtime is made for.
+SPARK = "4.1"
 # A dictionary paid where it made a value shorter than this, as encoded, before compression: fixed
 # widths by this share of their plain size, text to fewer bytes than its length alone takes.
 PAID_SHARE = 0.7
@@ -30,6 +32,8 @@ class Tool:
     package: str
     does: str
     is_floor: bool = False
+    # Runs in another environment, that of `--peer-python`.
+    is_apart: bool = False
 
 
 def order_by(job: dict, quote: str = '"') -> str:
@@ -201,6 +205,18 @@ def pyarrow_sort(job: dict):
     return run
 
 
+def parquet_go(job: dict):
+    import tools_go
+
+    return tools_go.ready(job)
+
+
+def iceberg_rewrite(job: dict):
+    import tools_spark
+
+    return tools_spark.ready(job)
+
+
 # -- floors ----------------------------------------------------------------------------------------
 
 
@@ -290,6 +306,15 @@ TOOLS = {
     "polars-sort": Tool(polars_sort, "polars", "sorts"),
     "chdb": Tool(chdb_sort, "chdb", "(ClickHouse) sorts"),
     "pyarrow": Tool(pyarrow_sort, "pyarrow", "sorts"),
+    "parquet-go": Tool(
+        parquet_go, "", "(Go) merges in one thread, with `MergeRowGroups` and `WriteRowGroup`"
+    ),
+    "iceberg": Tool(
+        iceberg_rewrite,
+        "",
+        "sorts: `rewrite_data_files` of Iceberg on Spark, strategy `sort`, on a table of the files",
+        is_apart=True,
+    ),
     "floor": Tool(
         partial(decode_and_encode, tuned=False),
         "pyarrow",
@@ -307,7 +332,7 @@ TOOLS = {
 
 
 def versions(names) -> str:
-    """The versions of the packages of these tools, as far as they are installed."""
+    """The versions of the packages of these tools, as far as they are installed here."""
     installed = []
     for package in dict.fromkeys(TOOLS[name].package for name in names):
         try:
@@ -330,4 +355,4 @@ def remove(out: str) -> None:
 
 def outputs(out: str) -> list[Path]:
     path = Path(out)
-    return [path] * path.exists() + list(path.parent.glob(path.name + ".*"))
+    return [path] * path.exists() + sorted(path.parent.glob(path.name + ".*"))
