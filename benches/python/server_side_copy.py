@@ -73,7 +73,10 @@ def run(server, asked, folder: Path) -> None:
     workloads.prepare("W4", folder, asked.scale)
     size = upload(client, sorted(folder.glob("in-*.parquet")), asked.group_rows)
     print(f"{size / 1e6:.0f} MB in 16 files")
-    print("copies  order   moved by us  of the files  by the store  requests  seconds  peak")
+    print(
+        "copies  order   moved by us  of the files  by the store  requests  seconds  peak",
+        flush=True,
+    )
     for number in range(asked.rounds):
         seen = []
         for copies in (False, True):
@@ -97,7 +100,8 @@ def run(server, asked, folder: Path) -> None:
                     f"{'yes' if copies else 'no':<6}  {order:<6}  {ours / 1e6:>8.0f} MB"
                     f"  {ours / (2 * size):>11.1%}  {moved.server_copied_bytes / 1e6:>9.0f} MB"
                     f"  {moved.requests:>8}  {seconds:>5.1f} s"
-                    f"  {report.memory.peak_accounted_bytes / 1e6:>3.0f} MB"
+                    f"  {report.memory.peak_accounted_bytes / 1e6:>3.0f} MB",
+                    flush=True,
                 )
         assert seen[:2] == seen[2:], "outputs differ"
 
