@@ -175,6 +175,7 @@ impl ObjectOutput {
         while start < range.end {
             let end = range.end.min(start + COPIED_BYTES_MIN);
             let bytes = self.context.account().hold(source.read(start..end)?);
+            self.context.counters().add_consumed(bytes.len() as u64);
             let mut left = &bytes[..];
             while !left.is_empty() {
                 let taken = self.append(left)?;

@@ -4,7 +4,7 @@
 //! read a..b  ─ in a held window? ─ yes ─▶ slice
 //!              │ no
 //!              ├─ the end of the file  ─▶ one request for the last 256 KB: footer and indexes
-//!              ├─ right behind a window ─▶ a window twice as large: 64 KB, 128 KB, … 1 MB
+//!              ├─ at or in a window    ─▶ it grows, to twice its size: 64 KB, 128 KB, … 1 MB
 //!              └─ anywhere else, or large ─▶ one request for exactly a..b
 //! ```
 //!
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use plait_core::Result;
 
 use super::reader::{ObjectVersion, RangeReader, check_range};
@@ -82,19 +82,26 @@ impl WindowCache {
         Some(Bytes::copy_from_slice(&found))
     }
 
-    /// How large the window is that `at` touches, if there is one.
-    fn before(&self, file: u64, at: u64) -> Option<u64> {
+    /// The window that `at` touches, if there is one: its start and its bytes.
+    fn before(&self, file: u64, at: u64) -> Option<(u64, Bytes)> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let touches = |w: &&CachedWindow| w.file == file && w.start <= at && at <= w.end();
-        held.iter().find(touches).map(|window| window.bytes.len() as u64)
+        held.iter().find(touches).map(|window| (window.start, window.bytes.clone()))
     }
 
-    /// Keeps `bytes` in the place of windows that they touch, if there is room.
+    /// Where the first window begins that lies behind `at`.
+    fn next(&self, file: u64, at: u64) -> Option<u64> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().filter(|w| w.file == file && at <= w.start).map(|w| w.start).min()
+    }
+
+    /// Keeps `bytes` in the place of windows that they hold or follow, if there is room.
     fn keep(&self, file: u64, start: u64, bytes: Bytes) {
         let most = self.context.budget().bytes(MemoryStage::StoreWindows);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let end = start + bytes.len() as u64;
-        held.retain(|w| w.file != file || w.end() < start || w.start > end);
+        let goes_on = |w: &CachedWindow| start <= w.start && end < w.end();
+        held.retain(|w| w.file != file || w.end() < start || goes_on(w));
         let mut sum: usize = held.iter().map(|w| w.bytes.len()).sum();
         while sum + bytes.len() > most {
             let oldest = held.iter().enumerate().min_by_key(|(_, w)| w.used).map(|(i, _)| i);
@@ -124,8 +131,8 @@ impl<S: RangeReader> Coalesced<S> {
         Self { inner, id, windows: Arc::clone(windows) }
     }
 
-    /// What to read for `range`; `None` to read just that.
-    fn window(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    /// What to read for `range`, behind a window of so many bytes; `None` to read just that.
+    fn window(&self, range: &Range<u64>, before: Option<u64>) -> Option<Range<u64>> {
         let len = self.len();
         if range.end - range.start >= LARGE_BYTES {
             return None;
@@ -133,7 +140,6 @@ impl<S: RangeReader> Coalesced<S> {
         if range.end == len {
             return Some(range.start.min(len.saturating_sub(TAIL_BYTES))..len);
         }
-        let before = self.windows.before(self.id, range.start);
         // Small files are one window.
         let next = match before {
             _ if len <= TAIL_BYTES => return Some(0..len),
@@ -141,6 +147,34 @@ impl<S: RangeReader> Coalesced<S> {
             None => WINDOW_BYTES,
         };
         Some(range.start..range.end.max(len.min(range.start + next)))
+    }
+}
+
+impl<S: RangeReader> Coalesced<S> {
+    /// Reads `window`, but for what the window before has of it; gives both as one, or without the
+    /// bytes before if that is too large.
+    fn read_behind(
+        &self,
+        before: Option<(u64, Bytes)>,
+        window: Range<u64>,
+    ) -> Result<(u64, Bytes)> {
+        let Some((start, held)) = before else { return self.read_new(window) };
+        let end = start + held.len() as u64;
+        if window.start < start || end >= window.end {
+            return self.read_new(window);
+        }
+        let start =
+            if window.end - start > WINDOW_BYTES_MAX { window.start.min(end) } else { start };
+        let kept = usize::try_from(end - start).unwrap_or(usize::MAX).min(held.len());
+        let read = self.inner.read(end..window.end)?;
+        let mut joined = BytesMut::with_capacity(kept + read.len());
+        joined.extend_from_slice(&held[held.len() - kept..]);
+        joined.extend_from_slice(&read);
+        Ok((start, joined.freeze()))
+    }
+
+    fn read_new(&self, window: Range<u64>) -> Result<(u64, Bytes)> {
+        Ok((window.start, self.inner.read(window)?))
     }
 }
 
@@ -160,11 +194,16 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         if let Some(found) = self.windows.find(self.id, &range) {
             return Ok(found);
         }
-        let Some(window) = self.window(&range) else { return self.inner.read(range) };
-        let bytes = self.inner.read(window.clone())?;
-        let at = |offset: u64| usize::try_from(offset - window.start).unwrap_or(usize::MAX);
+        let before = self.windows.before(self.id, range.start);
+        let size = before.as_ref().map(|(_, bytes)| bytes.len() as u64);
+        let Some(mut window) = self.window(&range, size) else { return self.inner.read(range) };
+        if let Some(next) = self.windows.next(self.id, range.end) {
+            window.end = window.end.min(next);
+        }
+        let (start, bytes) = self.read_behind(before, window)?;
+        let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
         let part = Bytes::copy_from_slice(&bytes[at(range.start)..at(range.end)]);
-        self.windows.keep(self.id, window.start, bytes);
+        self.windows.keep(self.id, start, bytes);
         Ok(part)
     }
 
@@ -244,8 +283,21 @@ mod tests {
             check(&store, page * 4096..(page + 1) * 4096);
         }
         let reads = store.inner.reads.lock().unwrap().clone();
-        assert_eq!(reads.len(), 8, "{reads:?}");
+        assert_eq!(reads.len(), 7, "{reads:?}");
         assert!(context.account().peak_bytes() <= 2 << 20, "{}", context.account().peak_bytes());
+    }
+
+    #[test]
+    fn no_byte_of_a_window_is_fetched_again() {
+        let (store, _) = noted(8 << 20, 512 << 20);
+        for range in [4..200, 200..100_000, 4..200, 50_000..160_000, 0..4, 4..160_000, 0..3] {
+            check(&store, range);
+        }
+        let reads = store.inner.reads.lock().unwrap().clone();
+        let mut sorted = reads.clone();
+        sorted.sort_by_key(|read| read.start);
+        let overlaps = sorted.windows(2).filter(|pair| pair[0].end > pair[1].start).count();
+        assert!(overlaps == 0 && reads.len() <= 4, "{reads:?}");
     }
 
     #[test]

@@ -1,0 +1,101 @@
+"""How merges use processors: one thread, two threads, and two processes with a task each.
+
+    .venv/bin/python benches/python/cores.py [--workloads W1,W4] [--scale 1] [--rounds 3]
+
+One process a run, in turns. From the run with one thread come the seconds of each stage: putting
+rows in order and writing are each done by one thread at a time, next to weaving. Their greater part
+of all processor time bounds how many threads one task can use. Tasks of a plan share nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import workloads
+
+ROOT = Path(__file__).resolve().parents[2]
+TASK = """
+import json, sys, plait
+plan, out, task, threads = json.loads(sys.argv[1])
+report = plait.Plan.from_json(open(plan).read()).execute(out, tasks=task, threads=threads)
+print(json.dumps(report.to_dict()["time"]))
+"""
+
+
+def start(plan: Path, out: Path, tasks: list[int] | None, threads: int) -> subprocess.Popen:
+    asked = json.dumps([str(plan), str(out), tasks, threads])
+    return subprocess.Popen([sys.executable, "-c", TASK, asked], stdout=subprocess.PIPE, text=True)
+
+
+def run(plans: dict[int, Path], folder: Path, threads: int, processes: int) -> dict:
+    """Seconds of a whole merge: of all its processes together, but for the wall."""
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    tasks = [None] if processes == 1 else [[number] for number in range(processes)]
+    running = [start(plans[processes], out, task, threads) for task in tasks]
+    times = []
+    for process in running:
+        said, _ = process.communicate()
+        assert process.returncode == 0
+        times.append(json.loads(said))
+    shutil.rmtree(out, ignore_errors=True)
+    return {
+        stage: (max if stage == "wall_s" else sum)(took[stage] for took in times)
+        for stage in times[0]
+    }
+
+
+def measure(name: str, asked: argparse.Namespace) -> None:
+    import plait
+
+    folder = asked.folder / f"{name}-{asked.scale:g}"
+    workloads.prepare(name, folder, asked.scale)
+    sources = sorted(folder.glob("in-*.parquet"))
+    plans = {}
+    for outputs in (1, 2):
+        plan = plait.plan(sources, outputs=outputs, if_exists="add")
+        plans[outputs] = folder / f"plan-{outputs}.json"
+        plans[outputs].write_text(plan.to_json())
+    ways = {"1 thread": (1, 1), "2 threads": (2, 1), "2 processes": (1, 2)}
+    seen: dict[str, list[dict]] = {way: [] for way in ways}
+    for _ in range(asked.rounds):
+        for way, (threads, processes) in ways.items():
+            seen[way].append(run(plans, folder, threads, processes))
+            time.sleep(0.5)
+    middle = {
+        way: {key: statistics.median(times[key] for times in runs) for key in runs[0]}
+        for way, runs in seen.items()
+    }
+    one, two, apart = (middle[way] for way in ways)
+    serial = max(one["order_s"], one["write_s"]) / one["cpu_s"]
+    print(
+        f"{name}  {one['wall_s']:>6.2f}  {one['wall_s'] / two['wall_s']:>9.2f}"
+        f"  {1 - two['cpu_s'] / (2 * two['wall_s']):>7.0%}"
+        f"  {one['wall_s'] / apart['wall_s']:>11.2f}"
+        f"  {one['order_s'] / one['cpu_s']:>6.1%}  {one['write_s'] / one['cpu_s']:>6.1%}"
+        f"  {1 / serial:>6.1f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--workloads", default=",".join(workloads.BY_DEFAULT))
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=ROOT / "bench-data")
+    asked = parser.parse_args()
+    print("    1 thread  2 threads  waiting  2 processes  order   write  most threads", flush=True)
+    for name in asked.workloads.split(","):
+        measure(name, asked)
+
+
+if __name__ == "__main__":
+    main()
