@@ -154,7 +154,8 @@ def checked(job: dict) -> str:
     try:
         return check(job)
     except Exception as error:
-        return f"not readable: {error}".partition("\n")[0]
+        said = getattr(error, "what", None) or error  # without the path of the file
+        return f"not readable: {said}".partition("\n")[0]
 
 
 def bench(name: str, arguments: argparse.Namespace) -> dict:

@@ -130,17 +130,22 @@ struct Find<'a> {
     level_max: i16,
 }
 
+/// Whether `writer` splits rows over pages and indexes them as if it had not.
+fn splits_rows(writer: &str) -> bool {
+    let early_rust = || {
+        let version = writer.strip_prefix("parquet-rs version ")?;
+        let major: u32 = version.split('.').next()?.parse().ok()?;
+        Some(major < 42)
+    };
+    // `WriteRowGroup` of parquet-go does, up to 0.32 at least; segmentio's is what it was before.
+    let go = ["github.com/parquet-go/parquet-go ", "github.com/segmentio/parquet-go "];
+    go.iter().any(|go| writer.starts_with(go)) || early_rust().unwrap_or(false)
+}
+
 impl Find<'_> {
     /// Where the offset index is, if there is one to trust.
     fn index_range(&self, source: &Source) -> Option<Range<u64>> {
-        let splits_rows = || {
-            // Early parquet-rs split rows over pages and indexed them as if it had not.
-            let writer = source.file().created_by()?;
-            let version = writer.strip_prefix("parquet-rs version ")?;
-            let major: u32 = version.split('.').next()?.parse().ok()?;
-            Some(major < 42)
-        };
-        if self.level_max > 0 && splits_rows().unwrap_or(false) {
+        if self.level_max > 0 && source.file().created_by().is_some_and(splits_rows) {
             return None;
         }
         let range = self.chunk.offset_index_range()?;
@@ -504,6 +509,20 @@ mod tests {
                 });
                 assert_eq!(find(bytes), want, "{dictionary:?} {data}");
             }
+        }
+    }
+
+    #[test]
+    fn writers_that_split_rows_over_pages_are_known() {
+        for writer in [
+            "parquet-rs version 41.0.0",
+            "github.com/parquet-go/parquet-go version 0.32.0(build )",
+            "github.com/segmentio/parquet-go version 0.0.0(build )",
+        ] {
+            assert!(splits_rows(writer), "{writer}");
+        }
+        for writer in ["parquet-rs version 42.0.0", "parquet-cpp-arrow version 26.0.1", "go", ""] {
+            assert!(!splits_rows(writer), "{writer}");
         }
     }
 
