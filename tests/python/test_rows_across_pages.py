@@ -53,7 +53,7 @@ def test_reads_with_conditions_find_their_rows():
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "snappy"}, {"copy_tiers": ()}])
-def test_merges_and_overlays_keep_all_rows(tmp_path, options):
+def test_merges_keep_all_rows(tmp_path, options):
     again, out = tmp_path / "again.parquet", tmp_path / "out.parquet"
     shutil.copy(FILE, again)
     plait.merge([FILE, again], out, sort_by="k", **options)
@@ -61,10 +61,3 @@ def test_merges_and_overlays_keep_all_rows(tmp_path, options):
     assert plait.verify(out, against=[FILE, again], sort_by="k").ok
     plait.merge(FILE, tmp_path / "one.parquet", sort_by="k", **options)
     assert pq.read_table(tmp_path / "one.parquet").to_pydict() == EXPECTED
-    patch = tmp_path / "patch.parquet"
-    pq.write_table(pa.table({"more": range(ROWS)}), patch)
-    plait.overlay_files([plait.Layer(FILE), plait.Layer(patch)], tmp_path / "over.parquet")
-    assert pq.read_table(tmp_path / "over.parquet").to_pydict() == {
-        **EXPECTED,
-        "more": list(range(ROWS)),
-    }

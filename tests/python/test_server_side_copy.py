@@ -16,6 +16,8 @@ import pytest
 import plait
 from plait.cli import main
 
+from . import footers
+
 pytestmark = pytest.mark.local  # these tests bring their own bucket
 
 ROWS = 600_000  # 12 MB: parts of S3 have at least 5 MiB, and the first one has the first bytes
@@ -62,7 +64,7 @@ class Bucket:
 
 @pytest.fixture
 def bucket(s3_server, request):
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[:45].strip("-")
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[-45:].strip("-")
     return Bucket(s3_server.client(), f"c-{name}-{os.getpid()}")
 
 
@@ -206,6 +208,51 @@ def test_what_is_not_known_without_its_pages_is_read(bucket, s3_server, disjoint
     other = Bucket(bucket.client, f"{bucket.name}-zstd")
     _, copied = both(other, sources, s3_server.options(), compression="zstd")
     assert copied.server_copied_bytes == 0
+
+
+def no_counts(chunk):
+    chunk.drop("encoding_stats")
+
+
+def other_counts(chunk):
+    """Encoding stats that count one page too many."""
+    for stats in chunk.get("encoding_stats"):
+        stats.set("count", stats.get("count") + 1)
+
+
+def too_many_values(chunk):
+    chunk.set("num_values", chunk.get("num_values") + 5)
+
+
+@pytest.mark.parametrize("edit", [no_counts, other_counts, too_many_values])
+def test_a_footer_that_contradicts_its_index_is_not_believed(
+    bucket, s3_server, disjoint, tmp_path, edit
+):
+    given, changed = tmp_path / "given.parquet", tmp_path / "changed.parquet"
+    given.write_bytes(disjoint[0])
+    footers.change(given, changed, lambda footer: [edit(chunk) for chunk in footer.chunks(0)])
+    sources = [bucket.put("in/0.parquet", changed.read_bytes())]
+    _, copied = both(bucket, sources, s3_server.options())
+    assert copied.server_copied_bytes == 0
+    (out,) = bucket.files("copied")
+    assert pq.read_table(pa.BufferReader(out)) == table(0)
+
+
+@pytest.mark.long
+def test_a_source_may_lack_any_optional_field(bucket, s3_server, disjoint, tmp_path):
+    given, changed = tmp_path / "given.parquet", tmp_path / "changed.parquet"
+    given.write_bytes(disjoint[0])
+    done = 0
+    for field in footers.OPTIONAL:
+        if not footers.without(given, changed, field):
+            continue
+        other = Bucket(bucket.client, f"{bucket.name[:40]}-{done}")
+        sources = [other.put("in/0.parquet", changed.read_bytes())]
+        both(other, sources, s3_server.options())
+        (out,) = other.files("copied")
+        assert pq.read_table(pa.BufferReader(out)) == table(0), field
+        done += 1
+    assert done > 15
 
 
 @pytest.mark.parametrize("setting", ["aws_checksum_algorithm", "aws_request_payer"])

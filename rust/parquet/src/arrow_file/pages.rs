@@ -32,6 +32,7 @@ use crate::footer::chunk_range;
 #[cfg(doc)]
 use crate::page::PAGE_BYTES_MAX;
 use crate::page::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
+use crate::page::locate::splits_rows;
 use crate::page::unpack::Unpacker;
 use crate::page::{Kept, guard, stored_into_page};
 use crate::runtime::Context;
@@ -110,6 +111,8 @@ struct ChunkPages {
     /// Where the dictionary is that was skipped.
     skipped: Option<u64>,
     unpacker: Unpacker,
+    /// Whether a page may begin inside a row, whatever its header says.
+    splits_rows: bool,
     scale: Scale,
     unit: Option<TimeUnit>,
     /// Whether values of the dictionary do not fit the unit.
@@ -134,6 +137,8 @@ impl ChunkPages {
             header: None,
             skipped: None,
             unpacker: Unpacker::new(chunk, &shared.context),
+            splits_rows: chunk.column_descr().max_rep_level() > 0
+                && shared.footer.file_metadata().created_by().is_some_and(splits_rows),
             scale: Scale::new(&chunk.column_descr_ptr(), place, shared.leaves.len()),
             unit: shared.units.get(leaf).copied().flatten(),
             misfits: false,
@@ -301,7 +306,7 @@ impl PageReader for ChunkPages {
         let header = self.peek().map_err(|e| self.keep(e))?;
         Ok(header.map(|header| match header.kind {
             PageKind::DataV2 { num_rows, num_values, .. } => PageMetadata {
-                num_rows: Some(num_rows as usize),
+                num_rows: (!self.splits_rows).then_some(num_rows as usize),
                 num_levels: Some(num_values as usize),
                 is_dict: false,
             },

@@ -131,7 +131,16 @@ pub(crate) fn open_unseen(
     let Some(stats) = source.encoding_stats(row_group, index) else { return Ok(None) };
     let verify = VerifyPages::Checksum;
     let Some(found) = find(group, leaf, verify, cache, context)? else { return Ok(None) };
-    let FoundChunk { range, mut close, .. } = found;
+    let FoundChunk { chunk, range, mut close } = found;
+    // Where the footer contradicts the index, only pages can tell.
+    let counted: i64 = stats.iter().map(|stats| i64::from(stats.count)).sum();
+    let values = u64::try_from(close.metadata.num_values()).ok();
+    let is_flat = leaf.descr.max_rep_level() == 0;
+    if usize::try_from(counted).ok() != Some(chunk.parts.len())
+        || (is_flat && values != Some(close.rows_written))
+    {
+        return Ok(None);
+    }
     close.metadata = with_encodings(close.metadata, stats)?;
     Ok(Some(OpenedChunk { chunk: CopiedChunk::Unseen(range), close }))
 }

@@ -130,8 +130,9 @@ struct Find<'a> {
     level_max: i16,
 }
 
-/// Whether `writer` splits rows over pages and indexes them as if it had not.
-fn splits_rows(writer: &str) -> bool {
+/// Whether `writer` splits rows over pages and says of them that it had not: in indexes, and by
+/// counting rows in headers.
+pub(crate) fn splits_rows(writer: &str) -> bool {
     let early_rust = || {
         let version = writer.strip_prefix("parquet-rs version ")?;
         let major: u32 = version.split('.').next()?.parse().ok()?;
