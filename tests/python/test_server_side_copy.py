@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
 import os
 from collections import Counter
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import duckdb
 import numpy as np
@@ -175,6 +177,43 @@ def test_the_version_that_was_read_is_asked_for(bucket, s3_server, s3_proxy, dis
     merged(bucket, "out", sources, s3_server.options(s3_proxy.url), server_side_copy=True)
     tag = bucket.client.head_object(Bucket=bucket.name, Key="in/0.parquet")["ETag"]
     assert {headers["x-amz-copy-source-if-match"] for headers in seen} == {tag}
+
+
+def signature(method: str, path: str, headers: dict[str, str], secret: str) -> tuple[str, str]:
+    """The signature that a signed URL has, and the one that it must have (AWS Signature, 4)."""
+    url = urlsplit(path)
+    query = dict(parse_qsl(url.query, keep_blank_values=True))
+    found = query.pop("X-Amz-Signature")
+    names = query["X-Amz-SignedHeaders"]
+    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in query.items())
+    lines = [f"{name}:{headers[name].strip()}\n" for name in names.split(";")]
+    asked = "&".join(f"{k}={v}" for k, v in pairs)
+    whole = "\n".join([method, url.path, asked, "".join(lines), names, "UNSIGNED-PAYLOAD"])
+    _, *scope = query["X-Amz-Credential"].split("/")
+    digest = hashlib.sha256(whole.encode()).hexdigest()
+    text = "\n".join(["AWS4-HMAC-SHA256", query["X-Amz-Date"], "/".join(scope), digest])
+    key = f"AWS4{secret}".encode()
+    for step in (*scope, text):
+        key = hmac.new(key, step.encode(), hashlib.sha256).digest()
+    return found, key.hex()
+
+
+def test_requests_are_signed_with_their_headers(bucket, s3_server, s3_proxy, disjoint):
+    seen = []
+
+    def note(method, headers):
+        if is_copy(headers):
+            seen.append((*s3_proxy.log[-1], headers))
+
+    s3_proxy.answer = note
+    sources = [bucket.put("in/a b+c.parquet", disjoint[0])]
+    merged(bucket, "out", sources[0].rpartition("/")[0], s3_server.options(s3_proxy.url),
+           server_side_copy=True, threads=1)  # fmt: skip
+    method, path, headers = seen[0]
+    found, wanted = signature(method, path, headers, "secret")
+    assert found == wanted
+    signed = dict(parse_qsl(urlsplit(path).query))["X-Amz-SignedHeaders"].split(";")
+    assert {name for name in headers if name.startswith("x-amz-")} <= set(signed)
 
 
 def test_requests_that_fail_are_made_again(bucket, s3_server, s3_proxy, disjoint):
