@@ -2,9 +2,11 @@
 
     .venv/bin/python benches/python/cores.py [--workloads W1,W4] [--scale 1] [--rounds 3]
 
-One process a run, in turns. From the run with one thread come the seconds of each stage: putting
-rows in order and writing are each done by one thread at a time, next to weaving. Their greater part
-of all processor time bounds how many threads one task can use. Tasks of a plan share nothing.
+One process a run, in turns. *Waiting* is the share of the time of two threads in which the engine
+had nothing for them to do (`report.time.idle_s`). With one thread, putting rows in order
+(`order_s`) and the column that takes longest (`column_s`) are shares of the processor time: one
+thread at a time does either. The greater one bounds how many threads one task can use. Tasks of a
+plan share nothing.
 """
 
 from __future__ import annotations
@@ -74,12 +76,12 @@ def measure(name: str, asked: argparse.Namespace) -> None:
         for way, runs in seen.items()
     }
     one, two, apart = (middle[way] for way in ways)
-    serial = max(one["order_s"], one["write_s"]) / one["cpu_s"]
+    serial = max(one["order_s"], one["column_s"]) / one["cpu_s"]
     print(
         f"{name}  {one['wall_s']:>6.2f}  {one['wall_s'] / two['wall_s']:>9.2f}"
-        f"  {1 - two['cpu_s'] / (2 * two['wall_s']):>7.0%}"
+        f"  {two['idle_s'] / (2 * two['wall_s']):>7.0%}"
         f"  {one['wall_s'] / apart['wall_s']:>11.2f}"
-        f"  {one['order_s'] / one['cpu_s']:>6.1%}  {one['write_s'] / one['cpu_s']:>6.1%}"
+        f"  {one['order_s'] / one['cpu_s']:>6.1%}  {one['column_s'] / one['cpu_s']:>7.1%}"
         f"  {1 / serial:>6.1f}",
         flush=True,
     )
@@ -92,7 +94,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=ROOT / "bench-data")
     asked = parser.parse_args()
-    print("    1 thread  2 threads  waiting  2 processes  order   write  most threads", flush=True)
+    print(
+        "    1 thread  2 threads  waiting  2 processes   order   column  most threads", flush=True
+    )
     for name in asked.workloads.split(","):
         measure(name, asked)
 

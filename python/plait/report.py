@@ -142,7 +142,13 @@ class MetadataConflict(_Report):
 
 @dataclass(frozen=True)
 class Times(_Report):
-    """Seconds by stage, in all (`wall_s`), and of processor time (`cpu_s`, where known)."""
+    """Seconds by stage, in all (`wall_s`), and of processor time (`cpu_s`, where known).
+
+    Two say whether more threads would help. `idle_s` is the time that threads had nothing to do,
+    all threads together; with `threads=1` it is 0. `column_s` is the time of the column that took
+    longest, which one thread at a time makes: no merge is faster, with however many threads.
+    `order_s` bounds it in the same way.
+    """
 
     plan_s: float = 0.0
     sort_s: float = 0.0
@@ -150,6 +156,8 @@ class Times(_Report):
     weave_s: float = 0.0
     write_s: float = 0.0
     verify_s: float = 0.0
+    idle_s: float = 0.0
+    column_s: float = 0.0
     wall_s: float = 0.0
     cpu_s: float | None = None
 

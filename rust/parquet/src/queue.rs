@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ pub(crate) trait Work: Sync {
 }
 
 /// Runs `work` over leaves of these `sizes` on the threads of `pool`, while `caller` takes what
-/// they make.
+/// they make. Returns how long threads had nothing to do, all together.
 ///
 /// # Errors
 /// Those of `caller`.
@@ -59,7 +59,7 @@ pub(crate) fn run<W: Work>(
     work: &W,
     sizes: &[u64],
     caller: impl FnOnce(&Queue<W>) -> Result<()>,
-) -> Result<()> {
+) -> Result<Duration> {
     let threads = pool.current_num_threads();
     let (order, heavy) = starts(sizes, threads);
     let ahead_bytes = sizes.iter().sum::<u64>() / AHEAD_PART;
@@ -73,6 +73,7 @@ pub(crate) fn run<W: Work>(
         ahead_bytes,
         threads,
         idle: AtomicUsize::new(0),
+        idle_nanos: AtomicU64::new(0),
     };
     // Whatever ends this function, workers that wait are woken.
     let stop = StopOnDrop(&queue);
@@ -83,7 +84,8 @@ pub(crate) fn run<W: Work>(
         let outcome = caller(&queue);
         drop(stop);
         outcome
-    })
+    })?;
+    Ok(Duration::from_nanos(queue.idle_nanos.load(Ordering::Relaxed)))
 }
 
 /// Chunks that are not heavy wait for those before them as long as they are one such part of a
@@ -124,8 +126,9 @@ pub(crate) struct Queue<'a, W: Work> {
     sizes: &'a [u64],
     ahead_bytes: u64,
     threads: usize,
-    /// Threads that wait.
+    /// Threads that wait, and how long they did.
     idle: AtomicUsize,
+    idle_nanos: AtomicU64,
 }
 
 struct QueueState<B> {
@@ -246,9 +249,12 @@ impl<W: Work> Queue<'_, W> {
         let mut state = self.lock();
         while !state.stopped {
             let Some(task) = self.next(&mut state) else {
+                let since = Instant::now();
                 self.idle.fetch_add(1, Ordering::Relaxed);
                 state = self.wait(state);
                 self.idle.fetch_sub(1, Ordering::Relaxed);
+                let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                self.idle_nanos.fetch_add(nanos, Ordering::Relaxed);
                 continue;
             };
             drop(state);

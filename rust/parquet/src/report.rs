@@ -181,6 +181,10 @@ pub struct Times {
     pub verify_s: f64,
     /// All.
     pub wall_s: f64,
+    /// Threads without work, all together, while rows are put in order and written.
+    pub idle_s: f64,
+    /// The column that took longest, of each output: one thread at a time weaves it.
+    pub column_s: f64,
     /// Processor seconds of the whole process meanwhile, where the system tells.
     pub cpu_s: Option<f64>,
 }

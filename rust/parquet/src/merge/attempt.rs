@@ -40,9 +40,11 @@ pub(super) fn timed(
 ) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
+    let idle_before = context.counters().idle();
     let mut times = Times::default();
     let mut report = call(&mut Attempt { options, stores, context, form, times: &mut times })?;
     times.wall_s = started.elapsed().as_secs_f64();
+    times.idle_s = context.counters().idle().saturating_sub(idle_before).as_secs_f64();
     times.cpu_s = cpu_before.and_then(|before| Some(cpu_seconds()? - before));
     report.time = times;
     let traffic = stores.traffic();

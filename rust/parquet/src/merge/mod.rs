@@ -35,6 +35,7 @@ mod sizes;
 mod tests;
 mod trial;
 mod unsorted;
+mod weaver;
 
 use std::sync::Arc;
 use std::time::Instant;

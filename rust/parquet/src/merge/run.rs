@@ -14,7 +14,7 @@
 //! # Not here
 //! What comes next (`ordering`); publishing (`publish`).
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use plait_core::key::prefix_len;
@@ -26,6 +26,7 @@ use super::mapped::Mapping;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
+use super::weaver::Weaver;
 use crate::combine::Combine;
 use crate::encode::Chunk;
 use crate::options::MergeOptions;
@@ -36,7 +37,7 @@ use crate::row_map::FinishedMap;
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output};
 use crate::spill::Waiting;
-use crate::weave::{LeafFooters, LeafRows, SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
+use crate::weave::{LeafFooters, LeafRows, Tiers, TriedEncodings, WeaveContext, weave};
 use crate::zone::ZoneMap;
 
 /// What a run made.
@@ -78,21 +79,20 @@ pub(super) fn run(
         splits_prefix: false,
         seconds: 0.0,
     };
-    let weaver = Weaver {
-        prepared,
-        weaving: &weaving,
-        cursor_bytes,
-        ordering: Mutex::new(Ordering::new(prepared, options, context)?),
-    };
+    let ordering = Ordering::new(prepared, options, context)?;
+    let weaver = Weaver::new(prepared, &weaving, cursor_bytes, ordering);
     match prepared.pool().and_then(Pool::threads) {
         None => run_alone(&weaver, &mut writer)?,
         Some(pool) => {
             let sizes = &weaving.footers.encoded;
-            queue::run(pool, &weaver, sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
+            let idle =
+                queue::run(pool, &weaver, sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
+            context.counters().add_idle(idle);
         }
     }
     attempt.times.order_s += weaver.ordering().seconds;
     attempt.times.weave_s += writer.seconds;
+    attempt.times.column_s += weaver.longest_leaf().as_secs_f64();
     writer.made.dropped = weaver.ordering().dropped();
     writer.made.values_merged = prepared.combine.as_ref().map_or(0, Combine::values_merged);
     if let Some(rows) = weaver.ordering().rows_by_memory {
@@ -136,69 +136,6 @@ fn run_beside(
         queue.pop();
     }
     Ok(())
-}
-
-/// What threads do for a merge.
-struct Weaver<'a> {
-    prepared: &'a Prepared<'a>,
-    weaving: &'a WeaveContext,
-    /// Most bytes that each leaf of one source holds, about.
-    cursor_bytes: Vec<u64>,
-    ordering: Mutex<Ordering<'a>>,
-}
-
-impl<'a> Weaver<'a> {
-    fn ordering(&self) -> MutexGuard<'_, Ordering<'a>> {
-        self.ordering.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn weave_leaf(
-        &self,
-        batch: &Batch,
-        leaf: usize,
-        share: Option<&dyn SharedWork>,
-    ) -> Result<Vec<Chunk>> {
-        let Prepared { leaves, combine, .. } = self.prepared;
-        let output =
-            leaves.get(leaf).ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
-        let (mut rows, _charge) = match combine {
-            None => {
-                let same = batch.windows.iter().map(|window| LeafRows::same(&window.steps));
-                (same.collect(), None)
-            }
-            Some(combine) => {
-                let (rows, charge) =
-                    combine.rows_of(self.weaving, leaves, leaf, &batch.windows, &batch.shared)?;
-                (rows, Some(charge))
-            }
-        };
-        weave(self.weaving, output, &mut rows, &batch.waiting, share)
-    }
-}
-
-impl Work for Weaver<'_> {
-    type Batch = Batch;
-
-    fn order(&self) -> Result<Option<Batch>> {
-        self.ordering().next()
-    }
-
-    fn is_woven(&self, batch: &Batch) -> bool {
-        !batch.windows.is_empty()
-    }
-
-    fn fits(&self, batch: &Batch, leaf: usize) -> bool {
-        let context = &self.weaving.context;
-        let cursor_bytes = self.cursor_bytes.get(leaf).copied().unwrap_or(0);
-        let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
-        let cursors = cursor_bytes.saturating_mul(sources.unwrap_or(0) as u64);
-        let enough = self.prepared.sizes.enough_bytes as u64;
-        context.account().held_bytes().saturating_add(cursors) <= enough
-    }
-
-    fn weave(&self, batch: &Batch, leaf: usize, share: &dyn SharedWork) -> Result<Vec<Chunk>> {
-        self.weave_leaf(batch, leaf, Some(share))
-    }
 }
 
 /// What the footers of all sources say, and most bytes that each leaf holds of one source: in one pass,

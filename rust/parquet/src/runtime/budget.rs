@@ -154,9 +154,9 @@ impl MemoryStage {
     }
 }
 
-/// Two leaves of most files are woven at once within this. More memory makes nothing faster: a
+/// Two leaves of most files are woven at once within this. More memory makes little faster: a
 /// thread without a leaf packs the pages of another's.
-const ENOUGH_BYTES: usize = 80 << 20;
+const ENOUGH_BYTES: usize = 112 << 20;
 
 /// Bytes of page buffers that wait, at most.
 const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;

@@ -4,6 +4,7 @@
 //! One atomic addition per page or batch.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,7 @@ pub(crate) struct Counters {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     pages: AtomicU64,
+    idle_nanos: AtomicU64,
     stage: AtomicU8,
 }
 
@@ -70,6 +72,17 @@ impl Counters {
     /// Bytes read from sources so far, as stored.
     pub(crate) fn consumed_bytes(&self) -> u64 {
         self.consumed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds time in which a thread had nothing to do.
+    pub(crate) fn add_idle(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.idle_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// How long threads had nothing to do so far, all together.
+    pub(crate) fn idle(&self) -> Duration {
+        Duration::from_nanos(self.idle_nanos.load(Ordering::Relaxed))
     }
 
     /// Counts one read of a source.

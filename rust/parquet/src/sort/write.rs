@@ -280,9 +280,12 @@ impl SortWork<'_> {
                 }
                 Ok(())
             }
-            Some(pool) => queue::run(pool, self, &self.sort.weaving.footers.encoded, |queue| {
-                self.run_beside(queue, temps)
-            }),
+            Some(pool) => {
+                let sizes = &self.sort.weaving.footers.encoded;
+                let idle = queue::run(pool, self, sizes, |queue| self.run_beside(queue, temps))?;
+                self.sort.context().counters().add_idle(idle);
+                Ok(())
+            }
         }
     }
 
