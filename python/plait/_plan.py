@@ -9,10 +9,10 @@ Not here: how it is drawn (`_plan_page`), how it is made (`_planning`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO
 
 from plait import _native, _plan_page, _plot
 from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path
@@ -239,6 +239,29 @@ class Plan(_PrintedReport):
         """The plan as JSON; `docs/formats/plan.md` describes it. It holds no credentials."""
         return _json(self._data)
 
+    def write_json(self, file: TextIO) -> None:
+        """Writes the text of `to_json` to an open file, one source at a time.
+
+        A plan has about 500 bytes a source, and this never holds the text of all of them.
+
+        Args:
+            file: Where to, open for text.
+
+        Raises:
+            OSError: What `file.write` raises.
+
+        Example:
+            >>> import pyarrow as pa, pyarrow.parquet as pq
+            >>> pq.write_table(pa.table({"k": [1, 3]}), "a.parquet")
+            >>> made = plait.plan("a.parquet", sort_by="k")
+            >>> with open("plan.json", "w") as file:
+            ...     made.write_json(file)
+            >>> with open("plan.json") as file:
+            ...     print(plait.Plan.from_json(file.read()).rows)
+            2
+        """
+        file.writelines(_pieces(self._data))
+
     @classmethod
     def from_json(cls, text: str | bytes) -> Plan:
         """Reads a plan, or one task, from the JSON of `to_json`.
@@ -298,8 +321,16 @@ class Plan(_PrintedReport):
 
 def _json(data: dict[str, Any]) -> str:
     """A plan whose sources are JSON texts, as JSON."""
+    return "".join(_pieces(data))
+
+
+def _pieces(data: dict[str, Any]) -> Iterator[str]:
+    """The text of that JSON, piece by piece: a line for each source."""
     rest = json.dumps({name: value for name, value in data.items() if name != "sources"})
-    return f'{rest[:-1]}, "sources": [{", ".join(data["sources"])}]}}'
+    yield f'{rest[:-1]}, "sources": ['
+    for place, source in enumerate(data["sources"]):
+        yield f",\n{source}" if place else f"\n{source}"
+    yield "\n]}"
 
 
 def leased(made: Plan, lease: str) -> Plan:

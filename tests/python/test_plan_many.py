@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import io
 import json
 import logging
 import random
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait.cli import main
 
 Row = tuple[str, int]
 ORDER = "name, ts"
@@ -228,3 +231,34 @@ def test_a_plan_holds_less_than_a_kilobyte_a_file(tmp_path):
     growth = held(vars(many), set()) - held(vars(few), set())
     assert growth / 300 < 1000, "parsed, each takes 1,700 bytes"
     assert [source.path for source in many.sources] == [str(path) for path in paths]
+
+
+def test_plans_are_written_source_by_source(tmp_path, monkeypatch, capsys):
+    files = [[(f"n{i:04}", ts) for ts in range(40)] for i in range(120)]
+    paths = written(tmp_path / "in", files)
+    plan = plait.plan(paths, sort_by=ORDER, target_rows=80)
+    pieces = []
+
+    class Recorder(io.StringIO):
+        def write(self, text: str) -> int:
+            pieces.append(text)
+            return super().write(text)
+
+        def writelines(self, lines: Iterable[str]) -> None:
+            for line in lines:
+                self.write(line)
+
+    file = Recorder()
+    plan.write_json(file)
+    assert file.getvalue() == plan.to_json()
+    assert len(file.getvalue().splitlines()) == 120 + 2
+    # No piece has two sources.
+    assert max(piece.count('"path"') for piece in pieces) == 1
+    again = plait.Plan.from_json(file.getvalue())
+    assert again.to_json() == plan.to_json()
+    assert again.execute(tmp_path / "out").rows_out == 120 * 40
+    # The command line does the same, and never makes one text of it.
+    monkeypatch.setattr(plait.Plan, "to_json", lambda _: pytest.fail("all sources in one text"))
+    asked = ["plan", *map(str, paths), "--sort-by", ORDER, "--target-rows", "80", "--json"]
+    assert main(asked) == 0
+    assert capsys.readouterr().out == file.getvalue() + "\n"

@@ -224,6 +224,10 @@ def _scan(options: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print(report: Any, command: str, *, as_json: bool) -> None:  # noqa: ANN401 - any report
+    if as_json and isinstance(report, plait.Plan):
+        report.write_json(sys.stdout)
+        print()
+        return
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
         return
