@@ -191,8 +191,8 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
     for turn in range(arguments.rounds):
         shift = turn % len(names)
         for tool in names[shift:] + names[:shift]:
-            if any("error" in run for run in runs[tool]):
-                continue  # it has failed; the others go on
+            if any("error" in run for run in runs[tool]) or (turn and tool in arguments.once):
+                continue  # it has failed, or takes long; the others go on
             run = quietest(jobs[tool], arguments)
             runs[tool].append(run)
             print(name, turn, tool, json.dumps(run), flush=True)
@@ -282,6 +282,9 @@ def parse(arguments=None) -> argparse.Namespace:
     )
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--once", type=names, default=[], help="tools that run in the first round alone"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--memory-limit", help="of Plait; its default unless told otherwise")
     parser.add_argument("--tries", type=int, default=3, help="most tries of a run for quiet")

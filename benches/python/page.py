@@ -165,8 +165,6 @@ def table(result: dict) -> list[str]:
     facts, medians = result["facts"], whole(result)
     best = best_peer(result)
     base = medians[best] if best else dict.fromkeys(FACTS)
-    # Of one round, least and greatest say nothing.
-    ranges = int(result["setting"]["rounds"] > 1)
     size = f"{facts['files']} files, {facts['bytes'] / 1e6:,.0f} MB"
     lines = [
         f"## {result['name']}: {facts['rows']:,} rows, {facts['columns']} leaf columns, {size}",
@@ -174,22 +172,21 @@ def table(result: dict) -> list[str]:
         f"Scale {facts['scale']:g}. Key `{result['sort_by']}`."
         + (f" Best peer: {best}." if best else ""),
         "",
-        f"| tool | wall s |{' min–max |' * ranges} CPU s | peak RSS MB | output MB | checked |",
-        "|---" * (6 + ranges) + "|",
+        "| tool | wall s | CPU s | peak RSS MB | output MB | checked |",
+        "|---" * 6 + "|",
     ]
     notes: dict[str, list[str]] = {}
     others: dict[str, float] = {}
     floors = [tool for tool in result["runs"] if TOOLS[tool].is_floor]
     for tool in [*(t for t in result["runs"] if t not in floors), *floors]:
-        runs, name = result["runs"][tool], f"*{tool}*" if tool in floors else tool
+        name = f"*{tool}*" if tool in floors else tool
         if tool not in medians:
-            lines.append(f"| {name} | failed |" + " |" * (4 + ranges))
+            lines.append(f"| {name} | failed |" + " |" * 4)
             notes.setdefault(result["checks"].get(tool, "not run"), []).append(tool)
             continue
-        walls, median = [run["wall_s"] for run in runs], medians[tool]
+        median = medians[tool]
         cells = [
             f"{median['wall_s']:.2f}{times(median['wall_s'], base['wall_s'])}",
-            *[f"{min(walls):.2f}–{max(walls):.2f}"] * ranges,
             f"{median['cpu_s']:.2f}{times(median['cpu_s'], base['cpu_s'])}",
             f"{median['rss_bytes'] / 1e6:,.0f}{times(median['rss_bytes'], base['rss_bytes'])}",
             f"{median['out_bytes'] / 1e6:,.0f}",
@@ -197,14 +194,30 @@ def table(result: dict) -> list[str]:
         check, _, note = result["checks"][tool].replace(" and ", ", ").partition("; ")
         if note:
             notes.setdefault(note, []).append(tool)
-        others[tool] = max(run["others"] for run in runs)
+        others[tool] = max(run["others"] for run in result["runs"][tool])
         lines.append(f"| {name} | {' | '.join(cells)} | {check} |".replace("\n", " "))
     lines.append("")
     lines += [wrapped(f"- {', '.join(tools)}: {note}.") for note, tools in notes.items()]
+    lines += rounds_of(result)
     lines.append(wrapped(f"- Other processes: {busy(others)}."))
     if "plait" in medians:
         lines += ["", *plait_lines(result, medians["plait"], base, best)]
     return lines
+
+
+def rounds_of(result: dict) -> list[str]:
+    """How far runs of one tool are apart, and which tools ran once where others did not."""
+    walls = {
+        tool: [run["wall_s"] for run in runs if "wall_s" in run]
+        for tool, runs in result["runs"].items()
+    }
+    often = {tool: seconds for tool, seconds in walls.items() if len(seconds) > 1}
+    once = [tool for tool, seconds in walls.items() if len(seconds) == 1]
+    if not often:
+        return []
+    apart = [f"{tool} {min(took):.2f} to {max(took):.2f} s" for tool, took in often.items()]
+    lines = [wrapped(f"- Wall time, least and greatest: {', '.join(apart)}.")]
+    return lines + [wrapped(f"- One round: {', '.join(once)}.")] * bool(once)
 
 
 def busy(others: dict[str, float]) -> str:
