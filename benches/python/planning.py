@@ -1,10 +1,12 @@
 """Plans of many small files: processor time and memory, by the number of files.
 
     .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3] [--overlap all]
+    .venv/bin/python benches/python/planning.py --files 100000 --spark
 
 Files of 800 rows by text and number, each of which overlaps its neighbours, or all others. Every plan
 is made in a process of its own; the least time and processor time of the rounds are printed, and the
-most memory; then what it takes to make all of its tasks JSON.
+most memory; then what it takes to make all of its tasks JSON. With `--spark`, two executors with a
+core each read the footers and merge the files; seconds, and what the driver takes, are printed.
 """
 
 from __future__ import annotations
@@ -48,6 +50,39 @@ print(json.dumps({
 """
 
 
+ON_SPARK = """
+import json, sys, time
+from pathlib import Path
+import plait.spark
+from pyspark.sql import SparkSession
+
+def peak_bytes():
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+folder, out = Path(sys.argv[1]), sys.argv[2]
+spark = SparkSession.builder.master("local-cluster[2,1,3072]").getOrCreate()
+spark.range(10).count()
+before, processor, begin = peak_bytes(), time.process_time(), time.perf_counter()
+folders = sorted(map(str, folder.iterdir()))
+report = plait.spark.compact(spark, folders, out, sort_by="name, ts", target_file_size="16MB")
+cpu_s, wall_s = time.process_time() - processor, time.perf_counter() - begin
+print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - before}))
+"""
+
+
+def measure_on_spark(folder: Path, files: int) -> None:
+    """A compaction of all files on executors: prints seconds and memory of the driver."""
+    with tempfile.TemporaryDirectory(prefix="plait-planned-") as out:
+        command = [sys.executable, "-c", ON_SPARK, folder, out]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    run = json.loads(ran.stdout.splitlines()[-1])
+    print(
+        f"{files:,} files on Spark: {run['wall_s']:.1f} s; the driver: {run['cpu_s']:.1f} s of "
+        f"processor time, {run['bytes'] / files / 1000:.1f} KB/file"
+    )
+
+
 def make(folder: Path, files: int, overlap: str = "neighbours") -> None:
     """Files of which each begins in the middle of the one before, or at the smallest key."""
     rng = np.random.default_rng(7)
@@ -72,6 +107,7 @@ def main() -> None:
     parser.add_argument("--files", default="1000,2000,4000,8000,16000")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--overlap", choices=("neighbours", "all"), default="neighbours")
+    parser.add_argument("--spark", action="store_true", help="the most files, on executors")
     parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.files.split(",")]
@@ -79,6 +115,9 @@ def main() -> None:
     try:
         if not (folder / f"{(max(counts) - 1) // 1000:03}").exists():
             make(folder, max(counts), arguments.overlap)
+        if arguments.spark:
+            measure_on_spark(folder, max(counts))
+            return
         print(
             f"{'files':>8} {'options':<26} {'s':>7} {'cpu s':>7} {'ms/file':>8} {'KB/file':>8} "
             f"{'tasks s':>8} {'tasks MB':>8} outputs"

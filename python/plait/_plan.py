@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import BufferedIOBase, RawIOBase
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO
 
 from plait import _native, _plan_page, _plot
@@ -248,6 +249,7 @@ class Plan(_PrintedReport):
             file: Where to, open for text.
 
         Raises:
+            InvalidArgument: `file` is a path, or open for bytes.
             OSError: What `file.write` raises.
 
         Example:
@@ -260,6 +262,12 @@ class Plan(_PrintedReport):
             ...     print(plait.Plan.from_json(file.read()).rows)
             2
         """
+        if not hasattr(file, "writelines") or isinstance(file, (RawIOBase, BufferedIOBase)):
+            raise InvalidArgument.of(
+                "`file` is not a file that is open for text",
+                got=f"`{file!r}`",
+                hint='open it: `open("plan.json", "w")`',
+            )
         file.writelines(_pieces(self._data))
 
     @classmethod

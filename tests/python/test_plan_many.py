@@ -262,3 +262,15 @@ def test_plans_are_written_source_by_source(tmp_path, monkeypatch, capsys):
     asked = ["plan", *map(str, paths), "--sort-by", ORDER, "--target-rows", "80", "--json"]
     assert main(asked) == 0
     assert capsys.readouterr().out == file.getvalue() + "\n"
+
+
+def test_a_plan_is_written_to_nothing_but_an_open_text_file(tmp_path):
+    plan = plait.plan(written(tmp_path / "in", [[("a", 1)]]), sort_by=ORDER)
+    path = tmp_path / "plan.json"
+    for wrong in (str(path), path, None):
+        with pytest.raises(plait.InvalidArgument, match="open for text"):
+            plan.write_json(wrong)
+    assert not path.exists()
+    with path.open("wb") as file, pytest.raises(plait.InvalidArgument, match="open for text"):
+        plan.write_json(file)
+    assert path.read_bytes() == b""
