@@ -15,7 +15,8 @@ use plait_core::packed_runs::PackedRuns;
 
 use super::cursor::{Form, SourceCursor};
 use crate::block::Dictionary;
-use crate::block::reader::{OwnDictionary, United};
+use crate::block::Layout;
+use crate::block::reader::{OwnDictionary, Skipping, United};
 use crate::runtime::{Charge, Context};
 
 /// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
@@ -28,6 +29,8 @@ pub(super) struct SourceCursors {
     pub(super) rows: Vec<(u64, u64)>,
     charge: Charge,
     pub(super) held: usize,
+    /// Sources whose cursors hold a block, and some whose cursors did.
+    loaded: Vec<usize>,
     united: Option<Arc<United>>,
     /// The dictionaries that were read last: the next chunk may keep one.
     dictionaries: VecDeque<OwnDictionary>,
@@ -54,6 +57,7 @@ impl SourceCursors {
             rows: vec![(0, 0); rows.len()],
             charge: context.charge(0),
             held: 0,
+            loaded: Vec::new(),
             united: None,
             dictionaries: VecDeque::new(),
         });
@@ -153,14 +157,34 @@ impl SourceCursors {
         self.refresh_account();
     }
 
-    /// Lets go of sources that have given all their rows.
+    /// Lets go of sources that have given all their rows. It looks at those that are open: of thousands
+    /// of files, few are.
     pub(super) fn sweep(&mut self) {
-        for (cursor, (row, end)) in self.cursors.iter_mut().zip(&self.rows) {
+        let Self { loaded, cursors, rows, held, .. } = self;
+        loaded.retain(|source| {
+            let (cursor, (row, end)) = (&mut cursors[*source], rows[*source]);
             if cursor.left == 0 && row >= end && cursor.form != Form::Nothing {
-                self.held -= cursor.memory_size();
+                *held -= cursor.memory_size();
                 cursor.close();
             }
+            cursor.form != Form::Nothing
+        });
+    }
+
+    /// Gives the cursor of `source` a block whose first `skip` rows are not wanted.
+    pub(super) fn load(
+        &mut self,
+        source: usize,
+        (block, skip): Skipping,
+        layout: Layout,
+        writes_ids: bool,
+    ) {
+        self.rows[source].0 += (block.rows - skip) as u64;
+        let cursor = &mut self.cursors[source];
+        if cursor.form == Form::Nothing {
+            self.loaded.push(source);
         }
+        cursor.load(block, skip, layout, writes_ids);
     }
 
     /// Accounts for the cursors and `more` bytes, of the page that is made.

@@ -278,9 +278,7 @@ impl Gather<'_, '_> {
                     .for_each(|cursor| cursor.fall_back(&united.dictionary));
             }
         }
-        self.cursors.rows[source].0 += (block.rows - skip) as u64;
-        let writes_ids = out.writes_ids();
-        self.cursors.cursors[source].load(block, skip, self.weaving.layout, writes_ids);
+        self.cursors.load(source, (block, skip), self.weaving.layout, out.writes_ids());
         self.keep(source, reader);
         self.cursors.account(out.memory_size());
         Ok(0)
