@@ -249,6 +249,12 @@ impl RangeReader for Watched {
         self.inner.read(range)
     }
 
+    fn read_and_keep(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
+        self.fault()?;
+        self.context.counters().add_read(range.end.saturating_sub(range.start));
+        self.inner.read_and_keep(range)
+    }
+
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.fault()?;
         self.context.counters().add_read(out.len() as u64);

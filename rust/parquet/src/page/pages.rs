@@ -228,7 +228,7 @@ impl Pages {
             Held::InPlace(store) => {
                 let start = stored.place.offset + stored.header_len as u64;
                 let len = u64::from(stored.header.compressed_len);
-                read_charged(&**store, start..start + len, &self.context)
+                read_charged(&**store, start..start + len, false, &self.context)
             }
         }
     }
@@ -332,7 +332,9 @@ impl Pages {
                 }
                 end = end.max(page_end);
             }
-            let bytes = read_charged(&*self.store, offset..end, &self.context)?;
+            // A dictionary is read once to decide what becomes of it, and once for its values.
+            let is_again = self.locations.dictionary.is_some_and(|(at, _)| at == offset);
+            let bytes = read_charged(&*self.store, offset..end, is_again, &self.context)?;
             self.context.counters().add_consumed(end - offset);
             *window = ReadAhead { start: offset, bytes };
         }
@@ -443,8 +445,13 @@ fn ahead_bytes(store: &dyn RangeReader, context: &Context) -> u64 {
 
 /// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files
 /// are read into buffers that are used again: taking new ones from the system costs as much as
-/// reading.
-fn read_charged(store: &dyn RangeReader, range: Range<u64>, context: &Context) -> Result<Bytes> {
+/// reading. Of objects, what is read again is kept.
+fn read_charged(
+    store: &dyn RangeReader,
+    range: Range<u64>,
+    is_again: bool,
+    context: &Context,
+) -> Result<Bytes> {
     let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
     check_fits(len, context)?;
     // The store says what is wrong with a range that ends behind the file.
@@ -460,7 +467,7 @@ fn read_charged(store: &dyn RangeReader, range: Range<u64>, context: &Context) -
     }
     // Accounted for before it is there.
     let charge = context.charge(len);
-    let bytes = store.read(range)?;
+    let bytes = if is_again { store.read_and_keep(range) } else { store.read(range) }?;
     drop(charge);
     Ok(context.account().hold(bytes))
 }

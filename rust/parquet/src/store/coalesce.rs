@@ -5,6 +5,7 @@
 //!              │ no
 //!              ├─ the end of the file  ─▶ one request for the last 256 KB: footer and indexes
 //!              ├─ at or in a window    ─▶ it grows, to twice its size: 64 KB, 128 KB, … 1 MB
+//!              ├─ to be read again     ─▶ one request for exactly a..b, which is a window then
 //!              └─ anywhere else, or large ─▶ one request for exactly a..b
 //! ```
 //!
@@ -33,6 +34,9 @@ const TAIL_BYTES: u64 = 256 << 10;
 const WINDOW_BYTES: u64 = 64 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes that are kept apart are at most one such part of all windows.
+const APART_PART: usize = 8;
+
 /// Reads from this size on are requests of their own.
 const LARGE_BYTES: u64 = 256 << 10;
 
@@ -48,6 +52,8 @@ struct CachedWindow {
     file: u64,
     start: u64,
     bytes: Bytes,
+    /// Whether it grows when a read goes on behind it.
+    grows: bool,
     used: u64,
     _charge: Charge,
 }
@@ -85,7 +91,8 @@ impl WindowCache {
     /// The window that `at` touches, if there is one: its start and its bytes.
     fn before(&self, file: u64, at: u64) -> Option<(u64, Bytes)> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let touches = |w: &&CachedWindow| w.file == file && w.start <= at && at <= w.end();
+        let touches =
+            |w: &&CachedWindow| w.file == file && w.grows && w.start <= at && at <= w.end();
         held.iter().find(touches).map(|window| (window.start, window.bytes.clone()))
     }
 
@@ -97,20 +104,43 @@ impl WindowCache {
 
     /// Keeps `bytes` in the place of windows that they hold or follow, if there is room.
     fn keep(&self, file: u64, start: u64, bytes: Bytes) {
-        let most = self.context.budget().bytes(MemoryStage::StoreWindows);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let end = start + bytes.len() as u64;
         let goes_on = |w: &CachedWindow| start <= w.start && end < w.end();
-        held.retain(|w| w.file != file || w.end() < start || goes_on(w));
+        held.retain(|w| w.file != file || !w.grows || w.end() < start || goes_on(w));
+        let window = self.window(file, start, bytes);
+        self.hold(&mut held, window);
+    }
+
+    /// Keeps `bytes` as a window that does not grow, unless they are a large part of all windows.
+    fn keep_apart(&self, file: u64, start: u64, bytes: &Bytes) {
+        if bytes.len() <= self.bytes_max() / APART_PART {
+            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let window = self.window(file, start, bytes.clone());
+            self.hold(&mut held, CachedWindow { grows: false, ..window });
+        }
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.context.budget().bytes(MemoryStage::StoreWindows)
+    }
+
+    fn window(&self, file: u64, start: u64, bytes: Bytes) -> CachedWindow {
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let _charge = self.context.charge(bytes.len());
+        CachedWindow { file, start, bytes, grows: true, used, _charge }
+    }
+
+    /// Keeps `window` in the place of those that were used longest ago.
+    fn hold(&self, held: &mut Vec<CachedWindow>, window: CachedWindow) {
+        let most = self.bytes_max();
         let mut sum: usize = held.iter().map(|w| w.bytes.len()).sum();
-        while sum + bytes.len() > most {
+        while sum + window.bytes.len() > most {
             let oldest = held.iter().enumerate().min_by_key(|(_, w)| w.used).map(|(i, _)| i);
             let Some(oldest) = oldest else { return };
             sum -= held.swap_remove(oldest).bytes.len();
         }
-        let used = self.clock.fetch_add(1, Ordering::Relaxed);
-        let _charge = self.context.charge(bytes.len());
-        held.push(CachedWindow { file, start, bytes, used, _charge });
+        held.push(window);
     }
 
     fn forget(&self, file: u64) {
@@ -207,6 +237,18 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         Ok(part)
     }
 
+    fn read_and_keep(&self, range: Range<u64>) -> Result<Bytes> {
+        if range.end.saturating_sub(range.start) < LARGE_BYTES {
+            return self.read(range);
+        }
+        if let Some(found) = self.windows.find(self.id, &range) {
+            return Ok(found);
+        }
+        let bytes = self.inner.read(range.clone())?;
+        self.windows.keep_apart(self.id, range.start, &bytes);
+        Ok(bytes)
+    }
+
     fn check_unchanged(&self) -> Result<()> {
         self.inner.check_unchanged()
     }
@@ -298,6 +340,26 @@ mod tests {
         sorted.sort_by_key(|read| read.start);
         let overlaps = sorted.windows(2).filter(|pair| pair[0].end > pair[1].start).count();
         assert!(overlaps == 0 && reads.len() <= 4, "{reads:?}");
+    }
+
+    #[test]
+    fn what_is_read_again_is_kept_if_there_is_room() {
+        let (store, context) = noted(64 << 20, 96 << 20);
+        let dictionary = 5000..400_000;
+        for range in [dictionary.clone(), dictionary.clone(), 5000..300_000] {
+            let want: Vec<u8> = range.clone().map(|n| (n % 251) as u8).collect();
+            assert_eq!(&store.read_and_keep(range).unwrap()[..], want);
+        }
+        check(&store, 6000..7000);
+        assert_eq!(store.inner.reads.lock().unwrap().clone(), [dictionary]);
+        // Others make it go, and what is large is not kept.
+        for place in (1..40).map(|n| n << 20) {
+            store.read_and_keep(place..place + 400_000).unwrap();
+        }
+        let large = 50 << 20..51 << 20;
+        (0..2).for_each(|_| drop(store.read_and_keep(large.clone()).unwrap()));
+        assert_eq!(store.inner.reads.lock().unwrap().len(), 1 + 39 + 2);
+        assert!(context.account().peak_bytes() <= 5 << 20, "{}", context.account().peak_bytes());
     }
 
     #[test]

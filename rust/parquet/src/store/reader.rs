@@ -29,6 +29,15 @@ pub(crate) trait RangeReader: Send + Sync {
     /// when the storage below fails.
     fn read(&self, range: Range<u64>) -> Result<Bytes>;
 
+    /// The same of bytes that will be read again soon: a store whose reads are dear keeps them, if
+    /// there is room.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_and_keep(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read(range)
+    }
+
     /// Reads exactly the bytes at `offset` into `out`.
     ///
     /// # Errors
