@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO
 from plait import _native, _plan_page, _plot
 from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path
 from plait._native_call import OnProgress, _call
+from plait._packed import PackedSources
 from plait._picture import Picture
 from plait._report import _PrintedReport, _Report
 from plait._text import Page, Value
@@ -123,16 +124,24 @@ class Plan(_PrintedReport):
         storage_options: StorageOptions | None = None,
     ) -> None:
         """Wraps what the engine planned; users call `plan` or `Plan.from_json`."""
-        # A text for each source: there may be a million, and parsed they take three times as much.
-        texts = [s if isinstance(s, str) else json.dumps(s) for s in data["sources"]]
-        self._data = {**data, "sources": texts}
+        if isinstance(data["sources"], list) and "packed" not in data:
+            data = _read(json.dumps(data))
+        self._data = dict(data)
+        if "packed" in data:  # else it is that of another plan
+            self._data["sources"] = PackedSources(self._data.pop("packed"))
+            slices = self._data.pop("slices")
+            tasks = zip(data["tasks"], slices, strict=True)
+            self._data["tasks"] = [{**task, "slices": of_task} for task, of_task in tasks]
         self._out = out
         self._storage_options = storage_options
 
     @cached_property
     def sources(self) -> tuple[PlanSource, ...]:
         """The sources, in the order that breaks ties."""
-        return tuple(PlanSource.from_dict(json.loads(source)) for source in self._data["sources"])
+        return tuple(PlanSource.from_dict(source) for source in self._parsed())
+
+    def _parsed(self) -> Iterator[dict[str, Any]]:
+        return map(json.loads, self._data["sources"])
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -143,7 +152,7 @@ class Plan(_PrintedReport):
                 rows=task["rows"],
                 rows_exact=task["rows_exact"],
                 bytes=task["bytes"],
-                sources=len(task["slices"]),
+                sources=task["slices"].count('"source"'),  # not parsed: there may be a million
                 depth_max=task["depth_max"],
                 tiers=dict(task["tiers"]),
                 partition=task.get("partition", ""),
@@ -165,7 +174,7 @@ class Plan(_PrintedReport):
     @property
     def rows(self) -> int:
         """Rows of all sources."""
-        return sum(source.rows for source in self.sources)
+        return sum(source["rows"] for source in self._parsed())
 
     @property
     def overlap(self) -> Overlap:
@@ -223,7 +232,7 @@ class Plan(_PrintedReport):
         if out is None:
             raise InvalidArgument.of("`out` is missing", hint="name a folder or a .parquet file")
         options = {
-            "plan": self.to_json(),
+            "plan": json.dumps({**self._data, "sources": self._data["sources"].packed()}),
             "out": _path(out, "out"),
             "tasks": None if tasks is None else [_count(task, "tasks") for task in tasks],
             "threads": _count(threads, "threads"),
@@ -280,7 +289,7 @@ class Plan(_PrintedReport):
         """
         if isinstance(text, bytes):
             text = text.decode("utf-8", errors="replace")
-        return cls(json.loads(_native.read_plan(json.dumps({"plan": text}))))
+        return cls(_read(text))
 
     @cached_property
     def _tasks_by_index(self) -> dict[int, dict[str, Any]]:
@@ -290,11 +299,12 @@ class Plan(_PrintedReport):
         """The plan with one task, and the sources of that task; no other task is looked at."""
         task = self._tasks_by_index[index]
         sources = self._data["sources"]
-        pieces = [{**piece, "source": i} for i, piece in enumerate(task["slices"])]
+        slices = json.loads(task["slices"])
+        of_task = json.dumps([{**piece, "source": i} for i, piece in enumerate(slices)])
         return {
             **self._data,
-            "sources": [sources[piece["source"]] for piece in task["slices"]],
-            "tasks": [{**task, "slices": pieces}],
+            "sources": [sources[piece["source"]] for piece in slices],
+            "tasks": [{**task, "slices": of_task}],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -327,18 +337,32 @@ class Plan(_PrintedReport):
         return None if self._out is None else _path(self._out, "out")
 
 
+def _read(text: str) -> dict[str, Any]:
+    """What the engine makes of the JSON of a plan, as it gives plans."""
+    data: dict[str, Any] = json.loads(_native.read_plan(json.dumps({"plan": text})))
+    return data
+
+
 def _json(data: dict[str, Any]) -> str:
-    """A plan whose sources are JSON texts, as JSON."""
+    """A plan whose sources and slices are JSON texts, as JSON."""
     return "".join(_pieces(data))
 
 
 def _pieces(data: dict[str, Any]) -> Iterator[str]:
-    """The text of that JSON, piece by piece: a line for each source."""
-    rest = json.dumps({name: value for name, value in data.items() if name != "sources"})
-    yield f'{rest[:-1]}, "sources": ['
+    """The text of that JSON, piece by piece: a line for each task and each source."""
+    yield f'{_without(data, "tasks", "sources")}, "tasks": ['
+    for place, task in enumerate(data["tasks"]):
+        yield ",\n" if place else "\n"
+        yield f'{_without(task, "slices")}, "slices": {task["slices"]}}}'
+    yield '\n], "sources": ['
     for place, source in enumerate(data["sources"]):
         yield f",\n{source}" if place else f"\n{source}"
     yield "\n]}"
+
+
+def _without(data: dict[str, Any], *names: str) -> str:
+    """The text of JSON that goes on behind it, without these members."""
+    return json.dumps({name: value for name, value in data.items() if name not in names})[:-1]
 
 
 def leased(made: Plan, lease: str) -> Plan:

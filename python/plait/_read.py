@@ -399,11 +399,11 @@ def read(
             would take more than a thirty-second of `memory_limit`.
         threads: Number of threads; all processors by default. Rows do not depend on it.
         memory_limit: Memory for reading, at least 16 MB. Half of it is for windows of rows, shared
-            by the files that may have rows. Stored footers and returned batches come on top.
+            by the files that may have rows. Returned batches come on top.
         temp_dir: Folder for decoded rows that are spilled, made if absent; by default the system's
             folder of temporary files (`TMPDIR`). It should be on a disk. Rows are spilled if many
-            files overlap and their pages do not fit `memory_limit`. The file has no name, so
-            nothing is left behind.
+            files overlap and their pages do not fit `memory_limit`, and so are stored footers of
+            many files. The file has no name, so nothing is left behind.
         storage_options: See `merge`.
 
     Returns:

@@ -203,8 +203,8 @@ class Metrics(_Report):
     Attributes:
         bytes_read: Pages read, as stored, each time they are read: keys are read more than once.
         bytes_written: Size of all outputs.
-        spilled_bytes: Size of sorted runs, and of encoded chunks that waited on disk until their
-            row group was complete.
+        spilled_bytes: Size of sorted runs, of encoded chunks that waited on disk until their row
+            group was complete, and of stored footers of many files.
         requests: Requests to object stores, including retries, without those of store objects that
             were passed in.
         failed_requests: Requests that reached no server, or that the server failed to answer.

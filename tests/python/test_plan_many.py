@@ -6,6 +6,7 @@ import bisect
 import io
 import json
 import logging
+import pickle
 import random
 import re
 import sys
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait._packed import PackedSources
 from plait.cli import main
 
 Row = tuple[str, int]
@@ -197,8 +199,8 @@ def test_tasks_become_json_without_the_rest_of_their_plan(tmp_path, monkeypatch)
     monkeypatch.setattr("plait._plan.json.dumps", counted)
     monkeypatch.setattr("plait._plan.json.loads", lambda text: read.append(text) or loads(text))
     tasks = [loads(task.to_json()) for task in plan.tasks]
-    # Once per task, and read again by nobody: it grows as the files do, not as files times tasks.
-    assert (len(written_out), read) == (60, [])
+    # Its slices, what is left of it, and the rest of the plan: no other task is looked at.
+    assert (len(written_out), len(read)) == (3 * 60, 60)
     sources = [source["path"] for task in tasks for source in task["sources"]]
     assert sorted(sources) == sorted(source["path"] for source in spared["sources"])
     for task, planned in zip(tasks, spared["tasks"], strict=True):
@@ -217,20 +219,71 @@ def held(value: object, seen: set[int]) -> int:
         parts = [*value, *value.values()]
     elif isinstance(value, list | tuple):
         parts = list(value)
+    elif isinstance(value, PackedSources):
+        parts = list(vars(value).values())
     return sys.getsizeof(value) + sum(held(part, seen) for part in parts)
 
 
-def test_a_plan_holds_less_than_a_kilobyte_a_file(tmp_path):
-    files = [[(f"{number:04}", 1), (f"{number:04}", 2)] for number in range(400)]
+def test_a_plan_holds_a_quarter_of_a_kilobyte_a_file(tmp_path):
+    files = [[(f"{number:04}", 1), (f"{number:04}", 2)] for number in range(1000)]
     paths = written(tmp_path / "files", files)
-    few, many = (plait.plan(paths[:count], sort_by=ORDER, outputs=4) for count in (100, 400))
+    few, many = (plait.plan(paths[:count], sort_by=ORDER, outputs=4) for count in (300, 1000))
     assert json.loads(many.to_json()) == many.to_dict()
     assert many.to_dict()["sources"][399]["path"] == str(paths[399])
     assert plait.Plan.from_json(many.to_json()).to_dict() == many.to_dict()
+    assert plait.Plan.from_dict(many.to_dict()).to_dict() == many.to_dict()
     assert plait.Plan(many.to_dict()).to_dict() == many.to_dict()
+    assert pickle.loads(pickle.dumps(many)).to_dict() == many.to_dict()
     growth = held(vars(many), set()) - held(vars(few), set())
-    assert growth / 300 < 1000, "parsed, each takes 1,700 bytes"
+    assert growth / 700 < 250, "as a text, each takes 600 bytes, and parsed 1,700"
     assert [source.path for source in many.sources] == [str(path) for path in paths]
+
+
+@pytest.fixture
+def wide_files(tmp_path) -> list[Path]:
+    """Files whose footers take more than a block of stored footers."""
+    (tmp_path / "wide").mkdir()
+    for number in range(400):
+        columns = {f"column_{i:02}": [number, number + i] for i in range(30)}
+        pq.write_table(
+            pa.table({"k": [number, number + 2], **columns}), f"{tmp_path}/wide/{number:03}"
+        )
+    return [tmp_path / "wide" / f"{number:03}" for number in range(400)]
+
+
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_footers_on_disk_change_nothing(wide_files, tmp_path, monkeypatch, is_writable):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir() if is_writable else scratch.write_text("no folder")
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    reports = [
+        plait.merge(wide_files, tmp_path / limit, sort_by="k", outputs=1, memory_limit=limit)
+        for limit in ("16MB", "1GB")
+    ]
+    small, large = (pq.read_table(tmp_path / limit) for limit in ("16MB", "1GB"))
+    assert small.num_rows == 800
+    assert small.sort_by([("k", "ascending"), ("column_29", "ascending")]).equals(
+        large.sort_by([("k", "ascending"), ("column_29", "ascending")])
+    )
+    if is_writable:
+        assert reports[0].metrics.spilled_bytes > 250_000
+        assert list(scratch.iterdir()) == []
+    assert reports[1].metrics.spilled_bytes == 0
+    read = plait.read(wide_files, sort_by="k", memory_limit="16MB", temp_dir=scratch)
+    assert pa.table(read).num_rows == 800
+
+
+def test_any_separator_of_lines_may_be_in_a_path(tmp_path):
+    names = ["a\u2028b", "a\x85b", "a\x0bb", "a\x1cb", "a\nb", "a\rb"]
+    for number, name in enumerate(names):
+        table = pa.table({"name": [f"{number}"], "ts": [number]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    paths = [str(tmp_path / f"{name}.parquet") for name in names]
+    plan = plait.plan(paths, sort_by=ORDER)
+    assert [source.path for source in plan.sources] == paths
+    assert plan.execute(tmp_path / "out").rows_out == len(names)
+    assert plait.Plan.from_json(plan.to_json()).to_dict() == plan.to_dict()
+    assert [source["path"] for source in json.loads(plan.tasks[0].to_json())["sources"]] == paths
 
 
 def test_plans_are_written_source_by_source(tmp_path, monkeypatch, capsys):
@@ -251,9 +304,10 @@ def test_plans_are_written_source_by_source(tmp_path, monkeypatch, capsys):
     file = Recorder()
     plan.write_json(file)
     assert file.getvalue() == plan.to_json()
-    assert len(file.getvalue().splitlines()) == 120 + 2
-    # No piece has two sources.
+    assert len(file.getvalue().splitlines()) == 120 + 60 + 3
+    # No piece has two sources or tasks.
     assert max(piece.count('"path"') for piece in pieces) == 1
+    assert max(piece.count('"slices"') for piece in pieces) == 1
     again = plait.Plan.from_json(file.getvalue())
     assert again.to_json() == plan.to_json()
     assert again.execute(tmp_path / "out").rows_out == 120 * 40

@@ -91,7 +91,7 @@ impl JsonCall {
         match self {
             Self::Merge => call.run(merge_in),
             Self::Plan => {
-                call.run(|options, stores, context| plan_in(options, stores, context)?.texts())
+                call.run(|options, stores, context| plan_in(options, stores, context)?.packed())
             }
             Self::ReadPlan => call.run(|plan, _, _| read_plan(plan)),
             Self::Execute => call.run(execute_in),

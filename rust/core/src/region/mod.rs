@@ -24,13 +24,13 @@ use plait_base::SourceId;
 
 /// Encoded first and last key of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct Bounds<K = Vec<u8>> {
     /// The source.
     pub source: SourceId,
     /// Encoded first key.
-    pub first: Vec<u8>,
+    pub first: K,
     /// Encoded last key, not below `first`.
-    pub last: Vec<u8>,
+    pub last: K,
 }
 
 /// Sources whose key ranges hang together.
@@ -57,29 +57,32 @@ pub struct Region {
 /// assert_eq!(regions[1].depth_max, 2);
 /// ```
 #[must_use]
-pub fn sweep(bounds: &[Bounds]) -> Vec<Region> {
-    let mut order: Vec<&Bounds> = bounds.iter().collect();
-    order.sort_by(|a, b| (&a.first, a.source).cmp(&(&b.first, b.source)));
+pub fn sweep<K: AsRef<[u8]>>(bounds: &[Bounds<K>]) -> Vec<Region> {
+    let mut order: Vec<(&[u8], SourceId, &[u8])> = bounds
+        .iter()
+        .map(|bound| (bound.first.as_ref(), bound.source, bound.last.as_ref()))
+        .collect();
+    order.sort_unstable();
     let mut regions: Vec<Region> = Vec::new();
     // Last keys of the ranges that are still open, smallest on top.
     let mut open: BinaryHeap<std::cmp::Reverse<&[u8]>> = BinaryHeap::new();
-    for bound in order {
-        while open.peek().is_some_and(|last| last.0 < bound.first.as_slice()) {
+    for (first, source, last) in order {
+        while open.peek().is_some_and(|last| last.0 < first) {
             open.pop();
         }
-        open.push(std::cmp::Reverse(&bound.last));
+        open.push(std::cmp::Reverse(last));
         match regions.last_mut() {
-            Some(region) if region.last >= bound.first => {
-                region.sources.push(bound.source);
+            Some(region) if region.last.as_slice() >= first => {
+                region.sources.push(source);
                 region.depth_max = region.depth_max.max(open.len());
-                if bound.last > region.last {
-                    region.last.clone_from(&bound.last);
+                if last > region.last.as_slice() {
+                    region.last = last.to_vec();
                 }
             }
             _ => regions.push(Region {
-                sources: vec![bound.source],
-                first: bound.first.clone(),
-                last: bound.last.clone(),
+                sources: vec![source],
+                first: first.to_vec(),
+                last: last.to_vec(),
                 depth_max: 1,
             }),
         }

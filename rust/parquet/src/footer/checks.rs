@@ -189,7 +189,8 @@ pub(super) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<Ve
     let corrupt = |what: &str| Error::new(Kind::CorruptSource, what);
     let file = meta.file_metadata();
     let leaves = file.schema_descr().num_columns();
-    let mut row_starts = vec![0_u64];
+    let mut row_starts = Vec::with_capacity(1 + meta.num_row_groups());
+    row_starts.push(0);
     let mut rows = 0_u64;
     for (index, group) in meta.row_groups().iter().enumerate() {
         rows = u64::try_from(group.num_rows()).ok().and_then(|n| rows.checked_add(n)).ok_or_else(

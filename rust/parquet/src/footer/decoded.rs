@@ -16,11 +16,21 @@
 //! How footers are stored (`stored`).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::runtime::{Context, MemoryStage};
+
+/// What is decoded of one footer, for as long as somebody holds it.
+#[derive(Default)]
+pub(super) struct DecodedSlot(Mutex<Weak<ParquetMetaData>>);
+
+impl DecodedSlot {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Weak<ParquetMetaData>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Footers that stay decoded.
 pub(super) struct DecodedFooters {
@@ -30,9 +40,15 @@ pub(super) struct DecodedFooters {
 
 #[derive(Default)]
 struct HeldFooters {
-    /// With their bytes, the oldest first.
-    footers: VecDeque<(Arc<ParquetMetaData>, usize)>,
+    /// The oldest first.
+    footers: VecDeque<HeldFooter>,
     bytes: usize,
+}
+
+struct HeldFooter {
+    footer: Arc<ParquetMetaData>,
+    bytes: usize,
+    slot: Weak<DecodedSlot>,
 }
 
 impl DecodedFooters {
@@ -42,25 +58,39 @@ impl DecodedFooters {
         Self { held: Mutex::default(), bytes_max }
     }
 
-    /// Keeps `footer` if it fits next to the others.
-    pub(super) fn keep_if_it_fits(&self, footer: &Arc<ParquetMetaData>) {
+    /// Keeps the footer of `slot` if it fits next to the others.
+    pub(super) fn keep_if_it_fits(&self, footer: ParquetMetaData, slot: &Arc<DecodedSlot>) {
         let bytes = footer.memory_size();
         let mut held = self.lock();
         if held.bytes + bytes <= self.bytes_max {
-            held.push(footer, bytes);
+            let footer = Arc::new(footer);
+            *slot.lock() = Arc::downgrade(&footer);
+            held.push(&footer, bytes, slot);
         }
     }
 
-    /// Keeps `footer` in the place of those that were decoded before all others.
-    pub(super) fn keep(&self, footer: &Arc<ParquetMetaData>) {
+    /// Keeps the footer of `slot`, which nobody holds locked, in the place of those that were decoded
+    /// before all others.
+    pub(super) fn keep(&self, footer: &Arc<ParquetMetaData>, slot: &Arc<DecodedSlot>) {
         let bytes = footer.memory_size();
+        let mut gone = Vec::new();
         let mut held = self.lock();
         while held.bytes + bytes > self.bytes_max
-            && let Some((_, gone)) = held.footers.pop_front()
+            && let Some(oldest) = held.footers.pop_front()
         {
-            held.bytes -= gone;
+            held.bytes -= oldest.bytes;
+            gone.push(oldest);
         }
-        held.push(footer, bytes);
+        held.push(footer, bytes, slot);
+        drop(held);
+        for HeldFooter { footer, slot, .. } in gone {
+            let is_of_nobody = Arc::strong_count(&footer) == 1;
+            drop(footer);
+            // As long as something refers to it, its memory is not free.
+            if let Some(slot) = slot.upgrade().filter(|_| is_of_nobody) {
+                *slot.lock() = Weak::new();
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldFooters> {
@@ -69,9 +99,10 @@ impl DecodedFooters {
 }
 
 impl HeldFooters {
-    fn push(&mut self, footer: &Arc<ParquetMetaData>, bytes: usize) {
+    fn push(&mut self, footer: &Arc<ParquetMetaData>, bytes: usize, slot: &Arc<DecodedSlot>) {
         self.bytes += bytes;
-        self.footers.push_back((Arc::clone(footer), bytes));
+        let (footer, slot) = (Arc::clone(footer), Arc::downgrade(slot));
+        self.footers.push_back(HeldFooter { footer, bytes, slot });
     }
 }
 
@@ -87,27 +118,48 @@ mod tests {
         decode(footer(&file("message m { required int64 a; }", &[1], |p| p)), None).unwrap().meta
     }
 
-    fn kept(footers: &[Arc<ParquetMetaData>]) -> Vec<usize> {
-        footers.iter().map(|footer| Arc::strong_count(footer) - 1).collect()
+    fn slots<const N: usize>() -> [Arc<DecodedSlot>; N] {
+        std::array::from_fn(|_| Arc::default())
+    }
+
+    fn kept(slots: &[Arc<DecodedSlot>]) -> Vec<bool> {
+        slots.iter().map(|slot| slot.lock().upgrade().is_some()).collect()
+    }
+
+    fn keep(footers: &DecodedFooters, slot: &Arc<DecodedSlot>) -> Arc<ParquetMetaData> {
+        let footer = Arc::new(meta());
+        *slot.lock() = Arc::downgrade(&footer);
+        footers.keep(&footer, slot);
+        footer
     }
 
     #[test]
     fn the_oldest_go_where_there_is_no_room() {
         let each = meta().memory_size();
-        let footers = DecodedFooters::new(&Context::new(32 * (2 * each + 1)));
-        let all: Vec<_> = (0..4).map(|_| Arc::new(meta())).collect();
-        all.iter().take(3).for_each(|footer| footers.keep_if_it_fits(footer));
-        assert_eq!(kept(&all), [1, 1, 0, 0]);
-        footers.keep(&all[3]);
-        assert_eq!(kept(&all), [0, 1, 0, 1]);
+        let footers = DecodedFooters::new(&Context::new(40 * (2 * each + 1)));
+        let all = slots::<4>();
+        all.iter().take(3).for_each(|slot| footers.keep_if_it_fits(meta(), slot));
+        assert_eq!(kept(&all), [true, true, false, false]);
+        drop(keep(&footers, &all[3]));
+        assert_eq!(kept(&all), [false, true, false, true]);
+        assert_eq!(Weak::weak_count(&all[0].lock()), 0, "nothing refers to what is gone");
         assert_eq!(footers.lock().bytes, 2 * each);
     }
 
     #[test]
     fn a_footer_that_is_larger_than_the_share_stays_alone() {
-        let footers = DecodedFooters::new(&Context::new(32));
-        let all = [(); 2].map(|()| Arc::new(meta()));
-        all.iter().for_each(|footer| footers.keep(footer));
-        assert_eq!(kept(&all), [0, 1]);
+        let footers = DecodedFooters::new(&Context::new(40));
+        let all = slots::<2>();
+        all.iter().for_each(|slot| drop(keep(&footers, slot)));
+        assert_eq!(kept(&all), [false, true]);
+    }
+
+    #[test]
+    fn a_footer_that_somebody_holds_is_found_again() {
+        let footers = DecodedFooters::new(&Context::new(40));
+        let [one, other] = slots::<2>();
+        let held = keep(&footers, &one);
+        keep(&footers, &other);
+        assert!(one.lock().upgrade().is_some_and(|found| Arc::ptr_eq(&found, &held)));
     }
 }

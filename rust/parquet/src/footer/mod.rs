@@ -10,12 +10,15 @@
 //! A footer outside of a pool stays decoded.
 //!
 //! # Cost
-//! Of a pool: the stored row groups, what other footers do not say of the file, and a share of the
-//! memory limit for row groups that are decoded. Decoding takes about two microseconds a chunk.
+//! Of a pool: about 100 bytes a footer, what no other footer says of its file, and shares of the
+//! memory limit for row groups: stored ones, whose others are on disk, and decoded ones. Decoding
+//! takes about two microseconds a chunk.
 //!
 //! # Not here
-//! What is checked (`checks`); what is shared (`stored`); which stay decoded (`decoded`).
+//! What is checked (`checks`); what is shared (`stored`); what is on disk (`blocks`); which stay
+//! decoded (`decoded`).
 
+mod blocks;
 mod checks;
 mod chunk;
 mod decoded;
@@ -24,7 +27,8 @@ mod schema;
 mod stored;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::file::metadata::{FileMetaData, PageEncodingStats, ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::SchemaDescPtr;
@@ -37,10 +41,10 @@ pub(crate) use self::checks::chunk_range;
 pub(crate) use self::chunk::ChunkEntry;
 
 use self::checks::{Decoded, check_footer, check_meta, decode, decode_counts, read_footer};
-use self::decoded::DecodedFooters;
+use self::decoded::{DecodedFooters, DecodedSlot};
 use self::parts::FooterParts;
 use self::schema::PooledSchema;
-use self::stored::{FooterPieces, StoredFooter};
+use self::stored::{StoredFooter, StoredFooters};
 use crate::runtime::Context;
 use crate::store::RangeReader;
 
@@ -77,9 +81,12 @@ pub(crate) struct PooledFooter {
     schema: Arc<PooledSchema>,
     /// Of this file or of one that says the same but for the number of its rows.
     file: Arc<FileMetaData>,
-    decoded: Mutex<Weak<ParquetMetaData>>,
+    decoded: Arc<DecodedSlot>,
     pool: Arc<FooterPool>,
 }
+
+/// A footer that has only one top-level column in one row group, its schema, and one of its leaves.
+type FooterOfOne<'a> = (Vec<u8>, &'a SchemaDescPtr, usize);
 
 /// Footers of the files of one call.
 pub(crate) struct FooterPool {
@@ -87,10 +94,9 @@ pub(crate) struct FooterPool {
     decoded: DecodedFooters,
 }
 
-/// What footers have in common.
-#[derive(Default)]
+/// Footers, and what they have in common.
 struct KnownFooters {
-    pieces: FooterPieces,
+    stored: StoredFooters,
     /// Schemas by their bytes.
     schemas: HashMap<Box<[u8]>, Arc<PooledSchema>>,
     /// What footers say but for row groups, by its bytes and whether there are rows.
@@ -152,9 +158,8 @@ impl SourceFooter {
     /// As [`decoded`](Self::decoded).
     pub(crate) fn chunk(&self, row_group: usize, leaf: usize) -> Result<Option<ChunkEntry>> {
         if let Self::Pooled(pooled) = self {
-            let decoded = pooled.lock().upgrade();
-            let alone = decoded.is_none().then(|| pooled.chunk(row_group, leaf));
-            if let Some(entry) = alone.flatten() {
+            let is_decoded = pooled.decoded.lock().strong_count() > 0;
+            if !is_decoded && let Some(entry) = pooled.chunk(row_group, leaf)? {
                 return Ok(Some(entry));
             }
         }
@@ -169,7 +174,7 @@ impl SourceFooter {
         leaf: usize,
     ) -> Option<Vec<PageEncodingStats>> {
         let Self::Pooled(pooled) = self else { return None };
-        let (footer, schema, leaf) = pooled.alone(row_group, leaf)?;
+        let (footer, schema, leaf) = pooled.alone(row_group, leaf).ok()??;
         let meta = decode_counts(&footer, schema).ok()?;
         meta.row_groups().first()?.columns().get(leaf)?.page_encoding_stats().cloned()
     }
@@ -177,42 +182,48 @@ impl SourceFooter {
 
 impl PooledFooter {
     /// The entry of one chunk, if it can be decoded without the others.
-    fn chunk(&self, row_group: usize, leaf: usize) -> Option<ChunkEntry> {
-        let (footer, schema, leaf) = self.alone(row_group, leaf)?;
-        let decoded = decode(&footer, Some(schema)).ok()?;
-        ChunkEntry::of(Arc::new(decoded.meta), 0, leaf)
+    fn chunk(&self, row_group: usize, leaf: usize) -> Result<Option<ChunkEntry>> {
+        let Some((footer, schema, leaf)) = self.alone(row_group, leaf)? else { return Ok(None) };
+        let Ok(decoded) = decode(&footer, Some(schema)) else { return Ok(None) };
+        Ok(ChunkEntry::of(Arc::new(decoded.meta), 0, leaf))
     }
 
-    /// A footer that has only the top-level column of a leaf in one row group, its schema, and which
-    /// of its leaves it is.
-    fn alone(&self, row_group: usize, leaf: usize) -> Option<(Vec<u8>, &SchemaDescPtr, usize)> {
-        let (schema, leaves) = self.schema.around(leaf)?;
+    /// What a leaf of one row group is decoded from; none if its place is not known.
+    fn alone(&self, row_group: usize, leaf: usize) -> Result<Option<FooterOfOne<'_>>> {
+        let Some((schema, leaves)) = self.schema.around(leaf) else { return Ok(None) };
         let leaf = leaf - leaves.start;
         let footer = self.stored.chunks(row_group, leaves, self.schema.all.num_columns())?;
-        Some((footer, schema, leaf))
+        Ok(footer.map(|footer| (footer, schema, leaf)))
     }
 
     fn decoded(&self) -> Result<Arc<ParquetMetaData>> {
-        let mut decoded = self.lock();
-        if let Some(found) = decoded.upgrade() {
+        let mut slot = self.decoded.lock();
+        if let Some(found) = slot.upgrade() {
             return Ok(found);
         }
-        let found = Arc::new(decode(&self.stored.bytes(), Some(&self.schema.all))?.meta);
-        *decoded = Arc::downgrade(&found);
-        self.pool.decoded.keep(&found);
+        let found = Arc::new(decode(&self.stored.bytes()?, Some(&self.schema.all))?.meta);
+        *slot = Arc::downgrade(&found);
+        drop(slot);
+        self.pool.decoded.keep(&found, &self.decoded);
         Ok(found)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Weak<ParquetMetaData>> {
-        self.decoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl FooterPool {
-    /// A pool without footers, within the memory limit of `context`.
+    /// A pool without footers, within the memory limit of `context`. Those that do not fit go to the
+    /// system's folder of temporary files.
     pub(crate) fn new(context: &Context) -> Arc<Self> {
-        let (known, decoded) = (Mutex::default(), DecodedFooters::new(context));
-        Arc::new(Self { known, decoded })
+        Self::with_scratch(&std::env::temp_dir(), context)
+    }
+
+    /// The same with another folder.
+    pub(crate) fn with_scratch(dir: &Path, context: &Context) -> Arc<Self> {
+        let known = Mutex::new(KnownFooters {
+            stored: StoredFooters::new(dir, context),
+            schemas: HashMap::new(),
+            files: HashMap::new(),
+        });
+        Arc::new(Self { known, decoded: DecodedFooters::new(context) })
     }
 
     /// The schema of a footer, if one before it had the same.
@@ -238,11 +249,10 @@ impl FooterPool {
         let mut known = self.lock();
         let schema = known.schema(schema, file);
         let file = known.file(of_all, file, &schema);
-        let stored = known.pieces.store(footer, parts, chunks.as_deref());
+        let stored = known.stored.store(footer, parts, chunks.as_deref());
         drop(known);
-        let meta = Arc::new(meta);
-        self.decoded.keep_if_it_fits(&meta);
-        let decoded = Mutex::new(Arc::downgrade(&meta));
+        let decoded = Arc::default();
+        self.decoded.keep_if_it_fits(meta, &decoded);
         PooledFooter { stored, schema, file, decoded, pool: Arc::clone(self) }
     }
 
@@ -341,12 +351,13 @@ mod tests {
         for (row_group, group) in all.row_groups().iter().enumerate() {
             for (leaf, chunk) in group.columns().iter().enumerate() {
                 // As text: a NaN in statistics does not equal itself.
-                let alone = format!("{:?}", pooled.chunk(row_group, leaf).as_deref());
+                let alone = pooled.chunk(row_group, leaf).unwrap();
+                let alone = format!("{:?}", alone.as_deref());
                 assert_eq!(alone, format!("{:?}", Some(chunk)), "{name}, {row_group}, {leaf}");
             }
-            assert!(pooled.chunk(row_group, group.num_columns()).is_none());
+            assert!(pooled.chunk(row_group, group.num_columns()).unwrap().is_none());
         }
-        assert!(pooled.chunk(all.num_row_groups(), 0).is_none());
+        assert!(pooled.chunk(all.num_row_groups(), 0).unwrap().is_none());
     }
 
     #[test]
@@ -376,7 +387,7 @@ mod tests {
         let opened = open(&pool, "required int64 a; required double b;", &[3, 4]);
         let SourceFooter::Pooled(pooled) = &opened.footer else { panic!("not in the pool") };
         assert_eq!(opened.footer.chunk(1, 1).unwrap().unwrap().num_values(), 4);
-        assert!(pooled.lock().upgrade().is_none(), "the footer was decoded");
+        assert!(pooled.decoded.lock().upgrade().is_none(), "the footer was decoded");
         assert!(opened.footer.chunk(1, 2).unwrap().is_none());
     }
 }

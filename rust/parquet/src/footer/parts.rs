@@ -38,7 +38,7 @@ pub(super) struct FooterParts {
     /// The number of rows and the row groups, which each file has for itself.
     own: Vec<Range<usize>>,
     /// The row groups.
-    row_groups: Option<Range<usize>>,
+    pub(super) row_groups: Option<Range<usize>>,
     /// Whether columns are encrypted.
     pub(super) is_encrypted: bool,
 }

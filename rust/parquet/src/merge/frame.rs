@@ -90,8 +90,8 @@ impl<'a> Frame<'a> {
     /// Refuses outputs that would mix with files of others.
     pub(super) fn check_output(&self, options: &MergeOptions) -> Result<()> {
         let (stores, task) = (self.stores, &self.plan.task);
-        let paths = self.plan.sources.iter().map(|source| source.path.as_str());
-        check_output(&self.target, options, self.plan.outputs, paths, stores, task)
+        let (outputs, sources) = (self.plan.outputs, &self.plan.sources);
+        check_output(&self.target, options, outputs, sources, stores, task)
     }
 
     /// The source at `index` of the plan.

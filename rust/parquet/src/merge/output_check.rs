@@ -12,15 +12,16 @@ use plait_core::{Error, Kind, Result};
 
 use crate::options::{IfExists, MergeOptions};
 use crate::output::Target;
+use crate::plan::PlanSources;
 use crate::source::Source;
 use crate::store::{Location, Stores};
 
 /// Refuses to add to a folder or replace a file that another merge or another tool wrote.
-pub(super) fn check_output<'a>(
+pub(super) fn check_output(
     target: &Target,
     options: &MergeOptions,
     outputs: u64,
-    mut sources: impl Iterator<Item = &'a str>,
+    sources: &PlanSources,
     stores: &Stores,
     task: &str,
 ) -> Result<()> {
@@ -52,8 +53,10 @@ pub(super) fn check_output<'a>(
             Ok(Location::Object(place)) => place.location() == path,
             Err(_) => false,
         };
-        if sources.any(is_output) {
-            return exists("the output is one of the sources", &path, "write to another file");
+        for source in sources.iter() {
+            if is_output(&source?.path) {
+                return exists("the output is one of the sources", &path, "write to another file");
+            }
         }
         return match is_ours(stores, &path, task) {
             true => Ok(()),

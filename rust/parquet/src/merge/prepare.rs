@@ -143,11 +143,12 @@ pub(super) fn prepare<'a>(
 ) -> Result<Prepared<'a>> {
     let mut sources = Vec::new();
     let mut stored = Vec::new();
+    let mut planned = frame.plan.sources.reader();
     for (i, slice) in task.slices.iter().enumerate() {
         let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
         sources.push(Arc::new(frame.source(slice.source)?.with_id(id)));
-        let of = frame.plan.sources.get(slice.source);
-        stored.push(of.filter(|of| of.keys_from == KeysFrom::Rows));
+        let of = planned.get(slice.source)?;
+        stored.push((of.keys_from == KeysFrom::Rows).then_some((of.first, of.last)));
     }
     let find = |keys: &KeyLeaves, cache: &Arc<LocationCache>, sources: &[Arc<Source>]| {
         let reading = Reading { keys, cache, context: attempt.context };
@@ -155,10 +156,10 @@ pub(super) fn prepare<'a>(
         all.map(|(slice, source)| find_rows(task, slice, source, reading)).collect()
     };
     let known = |source: &Source, row: u64| {
-        let stored = stored.get(source.id.index()).copied().flatten()?;
+        let (first, last) = stored.get(source.id.index())?.as_ref()?;
         let key = match row {
-            row if row == source.span().start => stored.first.as_ref(),
-            row if row + 1 == source.span().end => stored.last.as_ref(),
+            row if row == source.span().start => first.as_ref(),
+            row if row + 1 == source.span().end => last.as_ref(),
             _ => None,
         };
         key.map(|key| key.0.clone())

@@ -48,12 +48,15 @@ pub(super) fn publish(
     let publishing = Instant::now();
     context.counters().enter(Stage::Publish);
     let plan = what.plan;
-    let axis = Axis::of(plan, &all);
-    let sources = sources(plan, &all, &axis);
+    let axis = Axis::of(plan, &all)?;
+    let sources = sources(plan, &all, &axis)?;
     let rows_in: u64 = sources.iter().map(|source| source.rows).sum();
     let rows_out: u64 = all.iter().flat_map(|done| &done.outputs).map(|output| output.rows).sum();
     let is_whole = what.tasks.len() as u64 == plan.outputs;
-    let rows_all: u64 = plan.sources.iter().map(|source| source.rows).sum();
+    let rows_all = match is_whole {
+        true => plan.sources.iter().map(|source| Ok(source?.rows)).sum::<Result<u64>>()?,
+        false => plan.rows,
+    };
     let rows_dropped = reasons(&all);
     let values_merged = all.iter().map(|done| done.made.values_merged).sum();
     let dropped: u64 = rows_dropped.values().sum();
@@ -174,15 +177,18 @@ fn reasons(all: &[FinishedTask]) -> BTreeMap<String, u64> {
 struct Axis(Vec<Vec<u8>>);
 
 impl Axis {
-    fn of(plan: &Plan, all: &[FinishedTask]) -> Self {
-        let ends = plan.sources.iter().flat_map(|source| [&source.first, &source.last]);
-        let mut keys: BTreeSet<Vec<u8>> = ends.flatten().map(|key| key.0.clone()).collect();
+    fn of(plan: &Plan, all: &[FinishedTask]) -> Result<Self> {
+        let mut keys = BTreeSet::new();
+        for source in plan.sources.iter() {
+            let PlanSource { first, last, .. } = source?;
+            keys.extend([first, last].into_iter().flatten().map(|key| key.0));
+        }
         let outputs = all.iter().flat_map(|done| &done.made.outputs);
         for (min, max) in outputs.filter_map(|output| output.key_range.as_ref()) {
             keys.extend([min.clone(), max.clone()]);
         }
         keys.remove(&Vec::new());
-        Self(keys.into_iter().collect())
+        Ok(Self(keys.into_iter().collect()))
     }
 
     fn span(&self, first: &Vec<u8>, last: &Vec<u8>) -> Option<(usize, usize)> {
@@ -191,27 +197,29 @@ impl Axis {
 }
 
 /// The sources and the rows that were merged of each; without rows too if the whole plan was.
-fn sources(plan: &Plan, all: &[FinishedTask], axis: &Axis) -> Vec<SourceReport> {
-    let mut rows: Vec<Option<u64>> =
-        plan.sources.iter().map(|source| (source.rows == 0).then_some(0)).collect();
+fn sources(plan: &Plan, all: &[FinishedTask], axis: &Axis) -> Result<Vec<SourceReport>> {
+    let mut rows: Vec<Option<u64>> = vec![None; plan.sources.len()];
     for (source, more) in all.iter().flat_map(|done| &done.rows) {
         if let Some(rows) = rows.get_mut(*source) {
             *rows = Some(rows.unwrap_or(0) + more);
         }
     }
-    let report = |(source, rows): (&PlanSource, Option<u64>)| {
-        Some(SourceReport {
-            path: source.path.clone(),
-            rows: rows?,
+    let mut reports = Vec::new();
+    for (source, rows) in plan.sources.iter().zip(rows) {
+        let source = source?;
+        let Some(rows) = rows.or((source.rows == 0).then_some(0)) else { continue };
+        reports.push(SourceReport {
+            rows,
             bytes: source.bytes,
             row_groups: usize::try_from(source.row_groups).unwrap_or(usize::MAX),
             span: match (&source.first, &source.last) {
                 (Some(first), Some(last)) => axis.span(&first.0, &last.0),
                 _ => None,
             },
-        })
-    };
-    plan.sources.iter().zip(rows).filter_map(report).collect()
+            path: source.path,
+        });
+    }
+    Ok(reports)
 }
 
 /// Rows and bytes by tier. Below whole row groups every leaf has its own tiers: a row counts in the

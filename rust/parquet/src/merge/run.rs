@@ -30,7 +30,7 @@ use super::weaver::Weaver;
 use crate::combine::Combine;
 use crate::encode::Chunk;
 use crate::options::MergeOptions;
-use crate::plan::OpenSources;
+use crate::plan::{OpenSources, Plan};
 use crate::queue::{self, Queue, Work};
 use crate::report::Copied;
 use crate::row_map::FinishedMap;
@@ -316,16 +316,25 @@ impl OutputsWriter<'_> {
 
     fn finish(mut self) -> Result<RunOutputs> {
         let plan = self.prepared.frame.plan;
-        // Of several outputs, those whose rows were all dropped are not missed.
-        let is_wanted = plan.outputs == 1 || plan.sources.iter().all(|source| source.rows == 0);
-        let is_wanted = is_wanted && plan.options.partition_by.is_empty();
-        if self.made.outputs.is_empty() && is_wanted && self.options.empty_output {
+        let may_be_empty = self.options.empty_output && plan.options.partition_by.is_empty();
+        if self.made.outputs.is_empty() && may_be_empty && is_wanted(plan)? {
             let output = self.new_output()?;
             self.close(output)?;
         }
         self.made.map = self.mapping.map(Mapping::finish).transpose()?;
         Ok(self.made)
     }
+}
+
+/// Whether an output of `plan` without rows is missed: of several, those whose rows were all dropped
+/// are not.
+fn is_wanted(plan: &Plan) -> Result<bool> {
+    for source in plan.sources.iter().filter(|_| plan.outputs != 1) {
+        if source?.rows > 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What `output` holds so far.

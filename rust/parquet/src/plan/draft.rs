@@ -21,6 +21,7 @@ use super::bounds::{KeyTrust, key_values, known_keys};
 use super::entries::{KeySamples, merge_level};
 use super::footers::{FooterNumbers, FooterPass, PlanFooters};
 use super::merged::MergedFiles;
+use super::packed::PlanSources;
 use super::source_keys::{Known, Reading, SourceKeys};
 use super::value::{KeyBase64, KeysFrom, PlanSource};
 use crate::drops;
@@ -50,7 +51,9 @@ pub(crate) struct Draft<'a> {
     pub(super) leaves: Vec<OutputLeaf>,
     pub(super) keys: KeyLeaves,
     pub(super) cache: Arc<LocationCache>,
-    pub(super) planned: Vec<PlanSource>,
+    pub(super) planned: PlanSources,
+    /// Whether keys of some source are those of its footer.
+    pub(super) trusts_footers: bool,
     pub(super) sources_keys: Vec<SourceKeys>,
     pub(super) overlap: Overlap,
     pub(super) footers: PlanFooters,
@@ -111,13 +114,11 @@ impl<'a> Draft<'a> {
         let pass = FooterPass::new(&leaves, &keys, options);
         let (numbers, known) = known_of_all(&sources, &order, &pass, options, reading)?;
         let footers = pass.end(numbers);
-        let (mut planned, sources_keys) = describe(&sources, known, &keys)?;
-        for (planned, source) in planned.iter_mut().zip(sources.iter()) {
-            // Of sorted runs, several may be rows of one file.
-            if options.deletion_vectors.contains_key(source.path()) && !is_of_runs {
-                planned.deleted = source.rows() - planned.rows;
-            }
-        }
+        let trusts_footers =
+            known.iter().flatten().any(|(_, from)| matches!(from, KeysFrom::Footer));
+        // Of sorted runs, several may be rows of one file.
+        let has_deleted = |path: &str| options.deletion_vectors.contains_key(path) && !is_of_runs;
+        let (planned, sources_keys) = describe(&sources, known, &keys, has_deleted)?;
         let regions = sweep(&bounds(&sources_keys));
         let depth_max = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
         let overlap = Overlap { regions: regions.len(), depth_max };
@@ -143,6 +144,7 @@ impl<'a> Draft<'a> {
             keys,
             cache,
             planned,
+            trusts_footers,
             sources_keys,
             overlap,
             footers,
@@ -230,10 +232,15 @@ fn describe(
     sources: &[Arc<Source>],
     known: Vec<KnownEnds>,
     keys: &KeyLeaves,
-) -> Result<(Vec<PlanSource>, Vec<SourceKeys>)> {
-    let (mut planned, mut sources_keys) = (Vec::with_capacity(sources.len()), Vec::new());
+    has_deleted: impl Fn(&str) -> bool,
+) -> Result<(PlanSources, Vec<SourceKeys>)> {
+    let mut planned = PlanSources::default();
+    let mut sources_keys = Vec::with_capacity(sources.len());
     for (source, known) in sources.iter().zip(known) {
         let mut of = plan_source(source);
+        if has_deleted(source.path()) {
+            of.deleted = source.rows() - of.rows;
+        }
         if let Some((samples, from)) = known {
             of.keys_from = from;
             if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
@@ -247,7 +254,7 @@ fn describe(
             };
             sources_keys.push(SourceKeys { source: Arc::clone(source), known, samples });
         }
-        planned.push(of);
+        planned.push(&of)?;
     }
     Ok((planned, sources_keys))
 }
@@ -270,10 +277,11 @@ fn plan_source(source: &Source) -> PlanSource {
     }
 }
 
-fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds> {
-    let bound = |source_keys: &SourceKeys| {
-        let (first, last) = (source_keys.samples.first()?, source_keys.samples.last()?);
-        Some(Bounds { source: source_keys.source.id, first: first.1.clone(), last: last.1.clone() })
-    };
-    sources_keys.iter().filter_map(bound).collect()
+fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds<&[u8]>> {
+    let ends = sources_keys.iter().filter_map(|of| {
+        let (_, first) = of.samples.first()?;
+        let (_, last) = of.samples.last()?;
+        Some(Bounds { source: of.source.id, first: first.as_slice(), last: last.as_slice() })
+    });
+    ends.collect()
 }

@@ -55,34 +55,37 @@ pub(super) fn expect(
     sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     rows: &[u64],
-    able: &[Able],
+    able: &dyn Fn(&SourceKeys) -> Option<Able>,
     options: &MergeOptions,
 ) -> Vec<Expected> {
-    let mut alone = vec![BTreeMap::<usize, Vec<u64>>::new(); rows.len()];
-    let mut depths = vec![u64::from(!sources_keys.is_empty()); rows.len()];
-    if cuts.iter().all(Option::is_some) {
-        sweep(sources_keys, cuts, &mut alone, &mut depths);
-    }
     let has = |tier| options.copy_tiers.contains(&tier);
-    let dict = if able.is_empty() || !has(Tier::Dict) {
-        0.0
-    } else {
-        able.iter().map(|a| a.dict).sum::<f64>() / able.len() as f64
+    let is_large = |able: &Able| {
+        able.group_rows >= options.row_group_rows / COPY_SHARE_MIN || options.row_group_rows == 0
     };
-    let tiers = |(alone, rows): (&BTreeMap<usize, Vec<u64>>, u64)| {
-        let (mut chunk, mut page) = (0, 0);
-        for (source_keys, stretches) in alone {
-            let Some(able) = able.get(*source_keys).filter(|able| able.copies) else { continue };
-            for stretch in stretches {
-                let whole = stretch / able.group_rows.max(1) * able.group_rows;
-                let is_large = able.group_rows >= options.row_group_rows / COPY_SHARE_MIN
-                    || options.row_group_rows == 0;
-                let copied = if has(Tier::Chunk) && is_large { whole } else { 0 };
-                chunk += copied;
-                let rest = stretch - copied;
-                page += if has(Tier::Page) && rest >= PAGE_ROWS_MIN { rest } else { 0 };
-            }
-        }
+    // Of rows that only one source has, those in whole row groups and those in whole pages.
+    let mut alone: Vec<(u64, u64)> = vec![(0, 0); rows.len()];
+    let mut depths = vec![u64::from(!sources_keys.is_empty()); rows.len()];
+    let note = |stretch: Stretch| {
+        let able = sources_keys.get(stretch.source).and_then(able).filter(|able| able.copies);
+        let (Some(able), Some((chunk, page))) = (able, alone.get_mut(stretch.task)) else { return };
+        let whole = stretch.rows / able.group_rows.max(1) * able.group_rows;
+        let copied = if has(Tier::Chunk) && is_large(&able) { whole } else { 0 };
+        let rest = stretch.rows - copied;
+        *chunk += copied;
+        *page += if has(Tier::Page) && rest >= PAGE_ROWS_MIN { rest } else { 0 };
+    };
+    if cuts.iter().all(Option::is_some) {
+        sweep(sources_keys, cuts, &mut depths, note);
+    }
+    let dict = if has(Tier::Dict) {
+        let shares = sources_keys.iter().filter_map(able).map(|able| able.dict);
+        let (count, sum) =
+            shares.fold((0_u64, 0.0), |(count, sum), share| (count + 1, sum + share));
+        sum / count.max(1) as f64
+    } else {
+        0.0
+    };
+    let tiers = |((chunk, page), rows): ((u64, u64), u64)| {
         let chunk = chunk.min(rows);
         let page = page.min(rows - chunk);
         let left = rows - chunk - page;
@@ -90,7 +93,7 @@ pub(super) fn expect(
         let named = [("chunk", chunk), ("page", page), ("dict", dict), ("value", left - dict)];
         named.into_iter().map(|(name, rows)| (name.to_owned(), rows)).collect()
     };
-    let all = alone.iter().zip(rows.iter().copied()).zip(&depths);
+    let all = alone.into_iter().zip(rows.iter().copied()).zip(&depths);
     all.map(|(of, depth)| Expected { tiers: tiers(of), depth_max: *depth }).collect()
 }
 
@@ -113,76 +116,82 @@ impl Able {
     }
 }
 
+/// Rows of a task that only one source has, one behind the other.
+struct Stretch {
+    task: usize,
+    source: usize,
+    rows: u64,
+}
+
+/// The first or the last key of a source, or a cut.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    First(u32),
+    Last(u32),
+    Cut,
+}
+
 /// Finds the stretches of keys that only one source has, and how many share the others.
 fn sweep(
     sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
-    alone: &mut [BTreeMap<usize, Vec<u64>>],
     depths: &mut [u64],
+    mut note: impl FnMut(Stretch),
 ) {
-    let mut points: BTreeMap<&[u8], (Vec<usize>, Vec<usize>)> = BTreeMap::new();
-    for (i, source_keys) in sources_keys.iter().enumerate() {
+    let cuts: Vec<&[u8]> = cuts.iter().flatten().map(Vec::as_slice).collect();
+    let mut ends: Vec<(&[u8], End)> = Vec::with_capacity(2 * sources_keys.len() + cuts.len());
+    for (i, source_keys) in (0_u32..).zip(sources_keys) {
         if let (Some((_, first)), Some((_, last))) =
             (source_keys.samples.first(), source_keys.samples.last())
         {
-            points.entry(first).or_default().0.push(i);
-            points.entry(last).or_default().1.push(i);
+            ends.extend([(first.as_slice(), End::First(i)), (last.as_slice(), End::Last(i))]);
         }
     }
-    let cuts: Vec<&[u8]> = cuts.iter().flatten().map(Vec::as_slice).collect();
-    for cut in &cuts {
-        points.entry(cut).or_default();
-    }
-    let mut open: BTreeSet<usize> = BTreeSet::new();
-    let mut stretch: Option<(usize, usize, u64)> = None;
-    let mut keys = points.iter().peekable();
-    while let Some((key, (starts, ends))) = keys.next() {
+    ends.extend(cuts.iter().map(|cut| (*cut, End::Cut)));
+    ends.sort_unstable();
+    let mut open: BTreeSet<u32> = BTreeSet::new();
+    let mut stretch: Option<Stretch> = None;
+    let mut points = ends.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    while let Some(point) = points.next() {
+        let Some((key, _)) = point.first() else { continue };
         let task = cuts.partition_point(|cut| cut <= key);
-        open.extend(starts);
-        let next = keys.peek().map(|(next, _)| **next);
+        open.extend(point.iter().filter_map(|(_, end)| match end {
+            End::First(i) => Some(*i),
+            _ => None,
+        }));
+        let next = points.peek().and_then(|next| next.first()).map(|(next, _)| *next);
         for part in 0..2 {
             if part == 1 {
-                ends.iter().for_each(|source_keys| {
-                    open.remove(source_keys);
-                });
+                for (_, end) in point {
+                    if let End::Last(i) = end {
+                        open.remove(i);
+                    }
+                }
             }
             if let Some(depth) = depths.get_mut(task) {
                 *depth = (*depth).max(open.len() as u64);
             }
-            let only = if open.len() == 1 { open.first().copied() } else { None };
-            let rows = only.and_then(|source_keys| sources_keys.get(source_keys)).map_or(
-                0,
-                |source_keys| {
-                    let up_to = source_keys.about(key, Edge::UpTo);
-                    match part {
-                        0 => up_to - source_keys.about(key, Edge::Below).min(up_to),
-                        _ => {
-                            next.map_or(up_to, |next| {
-                                source_keys.about(next, Edge::Below).max(up_to)
-                            }) - up_to
-                        }
+            let only = if open.len() == 1 { open.first().map(|i| *i as usize) } else { None };
+            let rows = only.and_then(|source| sources_keys.get(source)).map_or(0, |keys| {
+                let up_to = keys.about(key, Edge::UpTo);
+                match part {
+                    0 => up_to - keys.about(key, Edge::Below).min(up_to),
+                    _ => {
+                        next.map_or(up_to, |next| keys.about(next, Edge::Below).max(up_to)) - up_to
                     }
-                },
-            );
+                }
+            });
             stretch = match (stretch, only) {
-                (Some((of, source_keys, sum)), Some(only)) if of == task && source_keys == only => {
-                    Some((of, source_keys, sum + rows))
+                (Some(mut on), Some(only)) if on.task == task && on.source == only => {
+                    on.rows += rows;
+                    Some(on)
                 }
                 (done, only) => {
-                    note(alone, done);
-                    only.map(|source_keys| (task, source_keys, rows))
+                    done.into_iter().for_each(&mut note);
+                    only.map(|source| Stretch { task, source, rows })
                 }
             };
         }
     }
-    note(alone, stretch);
-}
-
-fn note(alone: &mut [BTreeMap<usize, Vec<u64>>], stretch: Option<(usize, usize, u64)>) {
-    if let Some((task, source_keys, rows)) = stretch
-        && let Some(of) = alone.get_mut(task)
-        && rows > 0
-    {
-        of.entry(source_keys).or_default().push(rows);
-    }
+    stretch.into_iter().for_each(note);
 }

@@ -35,7 +35,7 @@ use super::schema::CarriedSchema;
 use super::source_keys::{Reading, SourceKeys};
 use super::spread::{count, spread};
 use super::tasks::{name_partitions, stored, stored_bytes, tasks};
-use super::value::{KeysFrom, Plan, PlanTask, VERSION};
+use super::value::{Plan, PlanTask, VERSION};
 use super::warnings::{conflict_reports, warnings};
 use crate::files::readers;
 use crate::options::MergeOptions;
@@ -198,9 +198,12 @@ impl Draft<'_> {
     /// As those of a plan.
     pub(crate) fn plan(mut self, learned: Option<&Learned>) -> Result<PlannedMerge> {
         let rule = self.rule(learned);
-        let samples = self.samples();
+        // Nothing is learned of keys where nothing is cut.
+        let is_cut = rule != Rule::One || !self.options.partition_by.is_empty();
+        let samples = if is_cut { self.samples() } else { Vec::new() };
         let Cuts { cuts, looks, folders } = self.cut(&rule)?;
         self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
+        self.keys.forget_look_ups();
         let mut tasks = tasks(&self.sources_keys, &cuts);
         name_partitions(&mut tasks, &folders);
         self.context.events().record(Level::Debug, "plan", || {
@@ -235,7 +238,7 @@ impl Draft<'_> {
             task: String::new(),
             lease: options.naming.lease.clone(),
             outputs: tasks.len() as u64,
-            rows: self.planned.iter().map(|source| source.rows).sum(),
+            rows: self.sources.iter().map(|source| source.live_rows()).sum(),
             sort_by: self.order.to_string(),
             options: MergeOptions {
                 sources: Vec::new(),
@@ -248,7 +251,7 @@ impl Draft<'_> {
             renamed: self.reconciled.renamed.clone(),
             encodings: self.encodings.clone(),
             merge_level: 1 + self.files.iter().map(|file| merge_level(file)).max().unwrap_or(0),
-            trusts_footers: self.planned.iter().any(|of| of.keys_from == KeysFrom::Footer),
+            trusts_footers: self.trusts_footers,
             sources: std::mem::take(&mut self.planned),
             tasks,
             overlap: self.overlap,
@@ -300,7 +303,7 @@ impl Draft<'_> {
     fn expected(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
         let bounds: Vec<Option<Vec<u8>>> = cuts.iter().map(|cut| cut.key.clone()).collect();
         let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
-        expect(&self.sources_keys, &bounds, &rows, &self.able(), self.options)
+        expect(&self.sources_keys, &bounds, &rows, &|of| self.able(of), self.options)
     }
 
     /// Whether nearly all rows are in row groups that are copied.
@@ -309,15 +312,15 @@ impl Draft<'_> {
             return false;
         }
         let rows = self.rows();
-        let expected = expect(&self.sources_keys, &[], &[rows], &self.able(), self.options);
+        let able = |of: &SourceKeys| self.able(of);
+        let expected = expect(&self.sources_keys, &[], &[rows], &able, self.options);
         let copied = expected.first().and_then(|all| all.tiers.get("chunk"));
         copied.is_some_and(|copied| *copied as f64 >= rows as f64 * COPIED_SHARE)
     }
 
-    /// What each source with rows can do.
-    fn able(&self) -> Vec<Able> {
-        let of = |of: &SourceKeys| self.footers.of_source(&of.source).map(|of| of.able);
-        self.sources_keys.iter().filter_map(of).collect()
+    /// What a source can do.
+    fn able(&self, of: &SourceKeys) -> Option<Able> {
+        self.footers.of_source(&of.source).map(|of| of.able)
     }
 
     /// Bytes that will be read: all columns, and the key columns a second time.

@@ -19,6 +19,9 @@ use crate::runtime::{Context, ScopedWorkers};
 use crate::source::Source;
 use crate::store::{Location, Stores};
 
+/// So many sources are opened before others are unpacked.
+const OPENED_AT_ONCE: usize = 4096;
+
 /// The sources of `plan` by their index; only those that `tasks` need are open.
 ///
 /// # Errors
@@ -37,26 +40,38 @@ pub(crate) fn open_planned<'a>(
         })? = true;
     }
     let indices: Vec<usize> = (0..needed.len()).filter(|i| needed[*i]).collect();
-    let is_local =
-        |i: &usize| matches!(stores.locate(&plan.sources[*i].path), Ok(Location::Local(_)));
-    let readers = match indices.iter().all(is_local) {
+    let mut reader = plan.sources.reader();
+    let mut is_local = |i: &usize| {
+        let planned = reader.get(*i)?;
+        Ok::<_, Error>(matches!(stores.locate(&planned.path), Ok(Location::Local(_))))
+    };
+    let mut are_local = true;
+    for i in &indices {
+        are_local = are_local && is_local(i)?;
+    }
+    let readers = match are_local {
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),
     };
     let pool = FooterPool::new(context);
-    let files = each(&readers, indices.len(), |i| {
-        context.check_cancelled()?;
-        let planned = &plan.sources[indices[i]];
-        let file = open_source_in(&pool, &planned.path, SourceId(0), stores, context)?;
-        check_file(&file, planned).map(|()| Arc::new(file))
-    })?;
+    let mut files = Vec::with_capacity(indices.len());
+    // Some at a time: unpacked, they take much more.
+    for some in indices.chunks(OPENED_AT_ONCE) {
+        let planned: Vec<PlanSource> =
+            some.iter().map(|i| reader.get(*i)).collect::<Result<_>>()?;
+        files.extend(each(&readers, some.len(), |i| {
+            context.check_cancelled()?;
+            let file = open_source_in(&pool, &planned[i].path, SourceId(0), stores, context)?;
+            check_file(&file, &planned[i]).map(|()| Arc::new(file))
+        })?);
+    }
     let opened = live(files, &plan.options.deletion_vectors, &readers, stores, context)?;
     let mut sources: Vec<Option<Arc<Source>>> = vec![None; plan.sources.len()];
     for (i, source) in indices.into_iter().zip(opened) {
-        let planned = &plan.sources[i];
+        let planned = reader.get(i)?;
         if source.live_rows() != planned.rows {
             let got = format!("{} rows instead of {}", source.live_rows(), planned.rows);
-            return Err(changed(planned, got));
+            return Err(changed(&planned, got));
         }
         sources[i] = Some(source);
     }

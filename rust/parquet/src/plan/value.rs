@@ -16,6 +16,7 @@ use plait_core::key::ShownValue;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::packed::{PackedJson, PlanSources};
 use crate::options::MergeOptions;
 use crate::partition::is_folder;
 use crate::properties::Encodings;
@@ -63,8 +64,8 @@ pub struct Plan {
     /// Whether keys out of footers took part in it.
     pub trusts_footers: bool,
     /// The sources, in the order that breaks ties.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<PlanSource>,
+    #[serde(default)]
+    pub(crate) sources: PlanSources,
     /// The tasks, in key order.
     pub tasks: Vec<PlanTask>,
     /// How the sources overlap.
@@ -77,14 +78,16 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// A plan of which each source is a JSON text: a million of them take a third of what they take in
-/// Python once they are parsed.
+/// A plan as Python holds it: there may be a million sources and slices, and parsed they take ten
+/// times as much.
 #[derive(Serialize)]
-pub(crate) struct PlanTexts {
-    /// The plan without its sources.
+pub(crate) struct PackedPlan {
+    /// The plan without its sources, and without the slices of its tasks.
     #[serde(flatten)]
     plan: Plan,
-    sources: Vec<String>,
+    packed: PackedJson,
+    /// Those of each task, as JSON.
+    slices: Vec<String>,
 }
 
 /// A plan as JSON.
@@ -157,6 +160,7 @@ pub struct PlanTask {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub partition: String,
     /// Rows of sources, in source order.
+    #[serde(deserialize_with = "slices")]
     pub(crate) slices: Vec<Slice>,
     /// Its rows.
     pub rows: u64,
@@ -192,6 +196,20 @@ impl Slice {
     }
 }
 
+/// Slices, or the text of their JSON.
+fn slices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Slice>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Parsed(Vec<Slice>),
+        Text(String),
+    }
+    match Form::deserialize(from)? {
+        Form::Parsed(slices) => Ok(slices),
+        Form::Text(text) => serde_json::from_str(&text).map_err(serde::de::Error::custom),
+    }
+}
+
 /// What executing a task takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -221,7 +239,7 @@ impl<'de> Deserialize<'de> for KeyBase64 {
     }
 }
 
-fn written(part: &impl Serialize) -> Result<String> {
+pub(super) fn written(part: &impl Serialize) -> Result<String> {
     serde_json::to_string(part)
         .map_err(|e| Error::new(Kind::Internal, "cannot write the plan").with_cause(e))
 }
@@ -230,8 +248,8 @@ fn written(part: &impl Serialize) -> Result<String> {
 ///
 /// # Errors
 /// As [`Plan::from_json`].
-pub(crate) fn read_plan(text: &PlanText) -> Result<PlanTexts> {
-    Plan::from_json(&text.plan)?.texts()
+pub(crate) fn read_plan(text: &PlanText) -> Result<PackedPlan> {
+    Plan::from_json(&text.plan)?.packed()
 }
 
 /// One line: `7 rows of 2 sources in 1 task, sorted by k`.
@@ -281,6 +299,14 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The sources, in the order that breaks ties.
+    ///
+    /// # Errors
+    /// None that is known: [`Plan::from_json`] reads them.
+    pub fn sources(&self) -> impl Iterator<Item = Result<PlanSource>> + '_ {
+        self.sources.iter()
+    }
+
     /// The plan as JSON.
     ///
     /// # Errors
@@ -289,16 +315,15 @@ impl Plan {
         written(self)
     }
 
-    /// The same with a text for each source.
+    /// The plan with its sources packed, and its slices as text.
     ///
     /// # Errors
     /// None that is known.
-    pub(crate) fn texts(mut self) -> Result<PlanTexts> {
-        let mut sources = Vec::with_capacity(self.sources.len());
-        for source in std::mem::take(&mut self.sources) {
-            sources.push(written(&source)?);
-        }
-        Ok(PlanTexts { plan: self, sources })
+    pub(crate) fn packed(mut self) -> Result<PackedPlan> {
+        let sources = std::mem::take(&mut self.sources);
+        let slices = self.tasks.iter_mut().map(|task| written(&std::mem::take(&mut task.slices)));
+        let slices = slices.collect::<Result<_>>()?;
+        Ok(PackedPlan { packed: sources.packed()?, slices, plan: self })
     }
 
     /// Checks what can be checked without the sources.
@@ -320,7 +345,12 @@ impl Plan {
             let what = "the plan's lease is not 16 hexadecimal digits";
             return Err(Error::new(Kind::InvalidArgument, what).with_got(format!("`{lease}`")));
         }
-        let mut ends: Vec<(u64, u64)> = vec![(0, 0); self.sources.len()];
+        let rows_of_files = self.sources.iter().map(|source| {
+            let source = source?;
+            Ok(source.rows.saturating_add(source.deleted))
+        });
+        let rows_of_files: Vec<u64> = rows_of_files.collect::<Result<_>>()?;
+        let mut ends: Vec<(u64, u64)> = vec![(0, 0); rows_of_files.len()];
         let mut last: Option<&PlanTask> = None;
         for task in &self.tasks {
             if task.index >= self.outputs {
@@ -342,14 +372,14 @@ impl Plan {
             }
             let mut before: Option<usize> = None;
             for slice in &task.slices {
-                let Some(source) = self.sources.get(slice.source) else {
+                let Some(rows_of_file) = rows_of_files.get(slice.source) else {
                     return bad("a task takes rows of a source that it does not have", task);
                 };
                 let rows = [slice.start.0, slice.start.1, slice.end.0, slice.end.1];
                 let is_range = slice.start.0 <= slice.start.1
                     && slice.end.0 <= slice.end.1
                     && slice.start.0 <= slice.end.1
-                    && rows.iter().all(|row| *row <= source.rows.saturating_add(source.deleted));
+                    && rows.iter().all(|row| row <= rows_of_file);
                 if !is_range || before.is_some_and(|before| before >= slice.source) {
                     return bad("rows of a source make no range", task);
                 }

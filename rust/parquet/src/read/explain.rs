@@ -134,11 +134,15 @@ impl SortedRead {
         let left = self.left()?;
         let left: BTreeMap<&str, &[Range<u64>]> =
             left.iter().map(|(file, left)| (file.known.path(), left.rows.as_slice())).collect();
+        let left = plan.sources.iter().map(|source| {
+            let source = source?;
+            Ok(left.get(source.path.as_str()).copied().unwrap_or_default())
+        });
+        let left: Vec<&[Range<u64>]> = left.collect::<Result<_>>()?;
         let has_rows = |slice: &Slice| {
-            let source = plan.sources.get(slice.source);
-            let rows = source.and_then(|source| left.get(source.path.as_str())).copied();
             let (from, to) = (slice.start.0, slice.end.1);
-            rows.unwrap_or_default().iter().any(|rows| rows.start < to && rows.end > from)
+            let rows = left.get(slice.source).copied().unwrap_or_default();
+            rows.iter().any(|rows| rows.start < to && rows.end > from)
         };
         let tasks = plan.tasks.iter().filter(|task| task.slices.iter().any(has_rows));
         Ok(tasks.map(|task| task.index).collect())

@@ -72,7 +72,10 @@ impl OpenedFiles {
                 known.collect::<Result<Vec<_>>>()?.into_iter().unzip()
             }
             None => {
-                let pool = FooterPool::new(context);
+                let pool = match &options.temp_dir {
+                    Some(dir) => FooterPool::with_scratch(dir, context),
+                    None => FooterPool::new(context),
+                };
                 let files =
                     open_all_by(&options.sources, 0, threads, stores, context, |id, store| {
                         let source = Arc::new(Source::open_in(&pool, id, store)?);

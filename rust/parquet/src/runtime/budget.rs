@@ -25,6 +25,8 @@ pub(crate) enum MemoryStage {
     IdleBuffers,
     /// Decoded footers of many files, as far as nobody uses them.
     DecodedFooters,
+    /// Footers of many files as they are stored, before the others go to disk.
+    StoredFooters,
     /// Pages and dictionaries of files whose keys are read.
     FileReaders,
     /// Dictionaries of key columns, while a merge is planned.
@@ -137,18 +139,18 @@ impl MemoryStage {
             Self::SortKeys => (1, 10),
             Self::DictionaryUnions | Self::ReadIndexes | Self::ReadSpill => (1, 16),
             Self::OverlayChunks | Self::SentParts | Self::StoreWindows => (1, 24),
+            Self::DecodedFooters => (1, 40),
             Self::SortedRanges => (1, 80),
             Self::ReadAhead => (1, 20),
             Self::IdleBuffers
             | Self::RankTables
             | Self::WindowSteps
             | Self::ReadBatch
-            | Self::DecodedFooters
             | Self::KeyBatches
             | Self::CheckedReads => (1, 32),
             Self::CarriedCursors | Self::UploadPart => (1, 48),
             Self::PageLocations | Self::WaitingChunks => (1, 64),
-            Self::BatchSteps => (1, 160),
+            Self::BatchSteps | Self::StoredFooters => (1, 160),
             Self::RunLocations => (1, 256),
         }
     }

@@ -30,8 +30,9 @@ use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
 /// A local file.
 pub(super) struct LocalReader {
-    path: PathBuf,
     location: String,
+    /// Where it is, unless the location is its path: there may be a million readers.
+    path: Option<Box<Path>>,
     identity: Identity,
     descriptor: Descriptor,
 }
@@ -81,7 +82,7 @@ impl LocalReader {
         let descriptor = Descriptor::default();
         DESCRIPTORS.hold(&descriptor, Arc::new(file));
         Ok(Self {
-            path,
+            path: Some(path).filter(|path| path.as_os_str() != location).map(Into::into),
             location: location.to_owned(),
             identity: Identity::of(&metadata),
             descriptor,
@@ -90,10 +91,14 @@ impl LocalReader {
 }
 
 impl LocalReader {
+    fn file_path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(&self.location))
+    }
+
     /// Opens what is there now; none if it is gone.
     fn again(&self) -> Result<Option<(File, Metadata)>> {
-        let opened = match open_file(&self.path, &self.location) {
-            Err(e) if e.kind() == Kind::SourceNotFound => match moved(&self.path) {
+        let opened = match open_file(self.file_path(), &self.location) {
+            Err(e) if e.kind() == Kind::SourceNotFound => match moved(self.file_path()) {
                 Some(path) => open_file(&path, &self.location),
                 None => return Ok(None),
             },
@@ -154,8 +159,8 @@ impl RangeReader for LocalReader {
 
     fn check_unchanged(&self) -> Result<()> {
         // By path, not by descriptor: rows that a replacement brought would be lost unnoticed.
-        let found = match std::fs::metadata(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => match moved(&self.path) {
+        let found = match std::fs::metadata(self.file_path()) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match moved(self.file_path()) {
                 Some(path) => std::fs::metadata(path),
                 None => return Err(changed(&self.location).with_got("no file")),
             },

@@ -9,6 +9,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "plan",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::PlannedDictionaries, 1),
@@ -21,6 +22,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "merge: prepare",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::PreparedDictionaries, 1),
@@ -33,6 +35,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "merge: execute",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
@@ -55,6 +58,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "sort",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::SortedRanges, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
@@ -81,6 +85,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "overlay",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::IdleBuffers, 1),
             (Stage::StoreWindows, 1),
@@ -118,6 +123,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "deleted rows",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::DeletedKeys, 1),
             (Stage::StreamBatches, 1),
             (Stage::StreamReads, 1),
@@ -130,6 +136,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "read",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             // The rows that are merged, and those that wait.
             (Stage::ReadWindows, 2),
@@ -146,6 +153,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "verify",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::RowHashes, 1),
@@ -158,6 +166,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "compact and survey",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::IdleBuffers, 1),
@@ -168,6 +177,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
         "inspect",
         &[
             (Stage::DecodedFooters, 1),
+            (Stage::StoredFooters, 1),
             (Stage::PageLocations, 1),
             (Stage::FileReaders, 1),
             (Stage::ExpandedPage, 1),
