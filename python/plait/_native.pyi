@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeAlias, overload
 
 from typing_extensions import CapsuleType, Self
@@ -171,7 +171,7 @@ class FileWriter:
     def __exit__(self, kind: object, error: object, trace: object) -> None: ...
 
 class Known:
-    def __init__(self, files: list[bytes]) -> None: ...
+    def __init__(self, files: Iterable[bytes]) -> None: ...
 
 class Array:
     def __len__(self) -> int: ...

@@ -84,7 +84,7 @@ pub use merge::{ExecuteOptions, execute, merge, plan};
 pub use options::{MergeOptions, Tier, Verify};
 pub use output::Sign;
 pub use overlay::overlay;
-pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in};
+pub use plan::{MemoryNeed, Plan, PlanTask, learn_in};
 pub use read::{ReadLeft, ReadOptions, ReadPlan, ReadStats, SortedRead};
 pub use report::{
     ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,

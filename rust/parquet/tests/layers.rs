@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("selection", ""),
-    ("footer", "guard runtime store thrift"),
+    ("footer", "guard output runtime store thrift"),
     ("source", "footer output selection store"),
     ("page", "guard runtime source store thrift"),
     ("spill", "page runtime store output"),
@@ -123,7 +123,7 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call.
-const PUBLIC_ITEMS_MAX: usize = 150;
+const PUBLIC_ITEMS_MAX: usize = 149;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

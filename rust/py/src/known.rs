@@ -9,6 +9,7 @@ use plait_core::Error;
 use plait_parquet::Context;
 use plait_parquet::{Prefetched, Stores, learn_in};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use crate::border::reach;
@@ -20,12 +21,21 @@ pub(crate) struct PyKnown(Arc<Prefetched>);
 
 #[pymethods]
 impl PyKnown {
-    /// Takes what `learn` gave.
+    /// Takes what `learn` gave, one file after the other: there may be a million.
     #[new]
-    #[expect(clippy::needless_pass_by_value, reason = "Python objects come as values")]
-    fn new(py: Python<'_>, files: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
-        let known = Prefetched::try_new(files.iter().map(|file| file.as_bytes()));
-        known.map(|known| Self(Arc::new(known))).map_err(|e| crate::errors::exception(py, &e))
+    fn new(py: Python<'_>, files: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut failed = None;
+        let bytes = files.try_iter()?.map_while(|file| {
+            let bytes = file.and_then(|file| Ok(file.extract::<PyBackedBytes>()?));
+            bytes.map_err(|e| failed = Some(e)).ok()
+        });
+        let known = Prefetched::try_new(bytes);
+        match failed {
+            Some(e) => Err(e),
+            None => known
+                .map(|known| Self(Arc::new(known)))
+                .map_err(|e| crate::errors::exception(py, &e)),
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Blocks of bytes that are written once: in memory up to a share of the limit, then on disk.
+//! FooterBlocks of bytes that are written once: in memory up to a share of the limit, then on disk.
 //!
 //! ```text
 //! block 0   block 1   block 2 …   the last one grows
@@ -32,13 +32,13 @@ use crate::store::{read_exact_at, write_all_at};
 /// holes in memory.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Blocks of one call.
-pub(super) struct Blocks {
+/// FooterBlocks of one call.
+pub(super) struct FooterBlocks {
     dir: PathBuf,
     context: Context,
     block_bytes: usize,
     bytes_max: usize,
-    last: Arc<Block>,
+    last: Arc<FooterBlock>,
     /// Bytes of the blocks before the last that are in memory.
     in_memory: usize,
     file: ScratchFile,
@@ -57,7 +57,7 @@ struct Scratch {
     dir: PathBuf,
 }
 
-struct Block(Mutex<BlockBytes>);
+struct FooterBlock(Mutex<BlockBytes>);
 
 enum BlockBytes {
     Memory(Vec<u8>),
@@ -65,13 +65,13 @@ enum BlockBytes {
 }
 
 /// Bytes of a block.
-pub(super) struct Stretch {
-    block: Arc<Block>,
+pub(super) struct StoredBytes {
+    block: Arc<FooterBlock>,
     start: u32,
     len: u32,
 }
 
-impl Blocks {
+impl FooterBlocks {
     /// No blocks yet; those that go to disk go to `dir`.
     pub(super) fn new(dir: &Path, context: &Context) -> Self {
         Self {
@@ -79,14 +79,14 @@ impl Blocks {
             context: context.clone(),
             block_bytes: BLOCK_BYTES,
             bytes_max: context.budget().bytes(MemoryStage::StoredFooters),
-            last: Block::new(),
+            last: FooterBlock::new(),
             in_memory: 0,
             file: ScratchFile::Unused,
         }
     }
 
     /// Stores `pieces` one behind the other.
-    pub(super) fn store(&mut self, pieces: &[&[u8]]) -> Stretch {
+    pub(super) fn store(&mut self, pieces: &[&[u8]]) -> StoredBytes {
         let len = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         if self.last.len() + len > self.block_bytes {
             self.begin_block();
@@ -94,11 +94,11 @@ impl Blocks {
         let start = self.last.append(pieces);
         // A footer has less than 4 GB: its length is stored in four bytes.
         let [start, len] = [start, len].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        Stretch { block: Arc::clone(&self.last), start, len }
+        StoredBytes { block: Arc::clone(&self.last), start, len }
     }
 
     fn begin_block(&mut self) {
-        let whole = std::mem::replace(&mut self.last, Block::new());
+        let whole = std::mem::replace(&mut self.last, FooterBlock::new());
         let len = whole.len();
         if len > 0 && self.in_memory + len > self.bytes_max {
             match self.write(&whole) {
@@ -119,7 +119,7 @@ impl Blocks {
     }
 
     /// Moves a block to the file; `false` if there is none.
-    fn write(&mut self, block: &Block) -> io::Result<bool> {
+    fn write(&mut self, block: &FooterBlock) -> io::Result<bool> {
         let (file, at) = match &self.file {
             ScratchFile::Open(file, at) => (Arc::clone(file), *at),
             ScratchFile::Unused => {
@@ -136,7 +136,7 @@ impl Blocks {
     }
 }
 
-impl Block {
+impl FooterBlock {
     fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(BlockBytes::Memory(Vec::new()))))
     }
@@ -173,7 +173,7 @@ impl Block {
     }
 }
 
-impl Stretch {
+impl StoredBytes {
     pub(super) fn len(&self) -> usize {
         self.len as usize
     }
@@ -212,18 +212,18 @@ mod tests {
 
     use super::*;
 
-    /// Blocks of 100 bytes, two of which stay in memory.
-    fn blocks(context: &Context) -> Blocks {
+    /// FooterBlocks of 100 bytes, two of which stay in memory.
+    fn blocks(context: &Context) -> FooterBlocks {
         let dir = std::env::temp_dir();
-        Blocks { block_bytes: 100, bytes_max: 200, ..Blocks::new(&dir, context) }
+        FooterBlocks { block_bytes: 100, bytes_max: 200, ..FooterBlocks::new(&dir, context) }
     }
 
-    fn stretches(blocks: &mut Blocks) -> Vec<(Stretch, Vec<u8>)> {
+    fn stretches(blocks: &mut FooterBlocks) -> Vec<(StoredBytes, Vec<u8>)> {
         let bytes = |i: u8| vec![i; 10 + usize::from(i % 40)];
         (0..60).map(|i| (blocks.store(&[&bytes(i), &[i]]), [bytes(i), vec![i]].concat())).collect()
     }
 
-    fn assert_read_back(stored: &[(Stretch, Vec<u8>)]) {
+    fn assert_read_back(stored: &[(StoredBytes, Vec<u8>)]) {
         for (stretch, bytes) in stored {
             assert_eq!(&stretch.read(0..stretch.len()).unwrap(), bytes);
             assert_eq!(stretch.read(3..9).unwrap(), bytes[3..9]);
@@ -236,7 +236,7 @@ mod tests {
         let mut blocks = blocks(&context);
         let stored = stretches(&mut blocks);
         assert_read_back(&stored);
-        let in_memory = |(stretch, _): &&(Stretch, _)| stretch.block.len() > 0;
+        let in_memory = |(stretch, _): &&(StoredBytes, _)| stretch.block.len() > 0;
         let held = stored.iter().filter(in_memory).map(|(stretch, _)| stretch.len()).sum::<usize>();
         assert!(held <= 300, "{held}");
         let all: usize = stored.iter().map(|(stretch, _)| stretch.len()).sum();

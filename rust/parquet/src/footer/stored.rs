@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use super::blocks::{Blocks, Stretch};
+use super::blocks::{FooterBlocks, StoredBytes};
 use super::parts::FooterParts;
 use crate::runtime::Context;
 use crate::thrift::TYPE_STRUCT;
 
 /// Footers of one call.
 pub(super) struct StoredFooters {
-    blocks: Blocks,
+    blocks: FooterBlocks,
     pieces: HashSet<Arc<[u8]>>,
     /// The pieces of the last footer: those of the next one are often the same.
     last: Arc<[SharedPiece]>,
@@ -40,7 +40,7 @@ pub(super) struct StoredFooters {
 pub(super) struct StoredFooter {
     /// Bytes that are its own, and behind them where the entries of chunks begin among these, and
     /// where those of each row group end.
-    own: Stretch,
+    own: StoredBytes,
     len: u32,
     shared: Arc<[SharedPiece]>,
 }
@@ -48,14 +48,14 @@ pub(super) struct StoredFooter {
 /// Bytes that other footers have, too, and where among its own a footer has them.
 #[derive(Clone)]
 struct SharedPiece {
-    at: Place,
+    at: PiecePlace,
     bytes: Arc<[u8]>,
 }
 
 /// A place among the bytes that are a footer's own. Row groups, whose length differs most, are between
 /// the places of both kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum PiecePlace {
     FromStart(u32),
     FromEnd(u32),
 }
@@ -69,7 +69,7 @@ const END_BYTES: usize = size_of::<u32>();
 impl StoredFooters {
     /// None yet; those that do not fit in memory go to `dir`.
     pub(super) fn new(dir: &Path, context: &Context) -> Self {
-        let blocks = Blocks::new(dir, context);
+        let blocks = FooterBlocks::new(dir, context);
         Self { blocks, pieces: HashSet::new(), last: Arc::default() }
     }
 
@@ -101,9 +101,9 @@ impl StoredFooters {
         let shared = shared.into_iter().map(|(at, in_footer, bytes)| {
             let is_before = in_footer <= row_groups;
             let at = if is_before {
-                Place::FromStart(short(at))
+                PiecePlace::FromStart(short(at))
             } else {
-                Place::FromEnd(short(len - at))
+                PiecePlace::FromEnd(short(len - at))
             };
             SharedPiece { at, bytes }
         });
@@ -206,8 +206,8 @@ impl StoredFooter {
         let (mut footer, mut from) = (Vec::with_capacity(own.len() + shared), 0);
         for piece in &*self.shared {
             let at = match piece.at {
-                Place::FromStart(at) => at as usize,
-                Place::FromEnd(at) => own.len() - at as usize,
+                PiecePlace::FromStart(at) => at as usize,
+                PiecePlace::FromEnd(at) => own.len() - at as usize,
             };
             footer.extend_from_slice(own.get(from..at).unwrap_or_default());
             footer.extend_from_slice(&piece.bytes);

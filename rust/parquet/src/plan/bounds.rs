@@ -16,8 +16,8 @@ use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
 use super::entries::{KeySamples, stored_keys, tells_keys};
+use super::planned_source::{KeyBase64, KeysFrom};
 use super::source_keys::Reading;
-use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
 use crate::keys::{KeyLeaves, KeyReader, keys_at};
 use crate::leaf::LocationCache;

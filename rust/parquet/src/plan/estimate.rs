@@ -65,7 +65,7 @@ pub(super) fn expect(
     // Of rows that only one source has, those in whole row groups and those in whole pages.
     let mut alone: Vec<(u64, u64)> = vec![(0, 0); rows.len()];
     let mut depths = vec![u64::from(!sources_keys.is_empty()); rows.len()];
-    let note = |stretch: Stretch| {
+    let note = |stretch: AloneRows| {
         let able = sources_keys.get(stretch.source).and_then(able).filter(|able| able.copies);
         let (Some(able), Some((chunk, page))) = (able, alone.get_mut(stretch.task)) else { return };
         let whole = stretch.rows / able.group_rows.max(1) * able.group_rows;
@@ -117,7 +117,7 @@ impl Able {
 }
 
 /// Rows of a task that only one source has, one behind the other.
-struct Stretch {
+struct AloneRows {
     task: usize,
     source: usize,
     rows: u64,
@@ -136,7 +136,7 @@ fn sweep(
     sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     depths: &mut [u64],
-    mut note: impl FnMut(Stretch),
+    mut note: impl FnMut(AloneRows),
 ) {
     let cuts: Vec<&[u8]> = cuts.iter().flatten().map(Vec::as_slice).collect();
     let mut ends: Vec<(&[u8], End)> = Vec::with_capacity(2 * sources_keys.len() + cuts.len());
@@ -150,7 +150,7 @@ fn sweep(
     ends.extend(cuts.iter().map(|cut| (*cut, End::Cut)));
     ends.sort_unstable();
     let mut open: BTreeSet<u32> = BTreeSet::new();
-    let mut stretch: Option<Stretch> = None;
+    let mut stretch: Option<AloneRows> = None;
     let mut points = ends.chunk_by(|(a, _), (b, _)| a == b).peekable();
     while let Some(point) = points.next() {
         let Some((key, _)) = point.first() else { continue };
@@ -188,7 +188,7 @@ fn sweep(
                 }
                 (done, only) => {
                     done.into_iter().for_each(&mut note);
-                    only.map(|source| Stretch { task, source, rows })
+                    only.map(|source| AloneRows { task, source, rows })
                 }
             };
         }

@@ -12,7 +12,8 @@ use plait_core::SourceId;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
-use super::value::{Plan, PlanSource, PlanTask};
+use super::planned_source::PlanSource;
+use super::value::{Plan, PlanTask};
 use crate::files::{live, open_source_in};
 use crate::footer::FooterPool;
 use crate::runtime::{Context, ScopedWorkers};

@@ -28,7 +28,7 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::value::PlanSource;
+use super::planned_source::PlanSource;
 
 /// Sources of a block.
 const BLOCK_SOURCES: usize = 256;
@@ -87,7 +87,7 @@ impl PlanSources {
             self.blocks.push(pack(&self.last)?.into());
             self.last.clear();
         }
-        self.last.push_str(&super::value::written(source)?);
+        self.last.push_str(&super::planned_source::written(source)?);
         self.last.push('\n');
         self.len += 1;
         Ok(())

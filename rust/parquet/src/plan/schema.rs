@@ -17,7 +17,7 @@ use parquet::file::writer::SerializedFileWriter;
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::value::KeyBase64;
+use super::planned_source::KeyBase64;
 use crate::page::unwrap_error;
 use crate::schema::{Reconciled, Renamed, Unite, reconcile};
 use crate::source::Source;

@@ -14,9 +14,10 @@
 
 use std::sync::Arc;
 
+use super::planned_source::KeyBase64;
 use super::rule::OutputCut;
 use super::source_keys::{Count, SourceKeys};
-use super::value::{KeyBase64, PlanTask, Slice};
+use super::value::{PlanTask, Slice};
 use crate::source::Source;
 
 /// The tasks that `cuts` make, of rows that are counted from the start of files.

@@ -10,13 +10,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use plait_core::key::ShownValue;
 use plait_core::{Error, Kind, Result};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::packed::{PackedJson, PlanSources};
+use super::planned_source::{KeyBase64, written};
 use crate::options::MergeOptions;
 use crate::partition::is_folder;
 use crate::properties::Encodings;
@@ -96,49 +95,6 @@ pub(crate) struct PlanText {
     plan: String,
 }
 
-/// Where the first and last key of a source are known from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum KeysFrom {
-    /// From `plait.key_range` in its footer.
-    Footer,
-    /// From its rows.
-    Rows,
-}
-
-/// A source of a plan.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PlanSource {
-    /// Location.
-    pub path: String,
-    /// Rows that are not deleted.
-    pub rows: u64,
-    /// Rows of the file that a deletion vector deletes.
-    #[serde(default)]
-    pub deleted: u64,
-    /// Length of the file.
-    pub bytes: u64,
-    /// Row groups.
-    pub row_groups: u64,
-    /// SHA-256 of its footer, hexadecimal.
-    pub footer: String,
-    /// When it was written, or its entity tag, as the storage tells.
-    pub stamp: Option<String>,
-    /// Its `plait.merge_level`.
-    pub merge_level: u64,
-    /// First key; absent without rows.
-    pub(crate) first: Option<KeyBase64>,
-    /// Last key.
-    pub(crate) last: Option<KeyBase64>,
-    /// Where these are from.
-    pub(crate) keys_from: KeysFrom,
-    /// First key as reports have it, column by column.
-    pub key_min: Vec<Option<ShownValue>>,
-    /// Last key as reports have it.
-    pub key_max: Vec<Option<ShownValue>>,
-}
-
 /// What makes one output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,13 +156,13 @@ impl Slice {
 fn slices<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Slice>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Form {
+    enum SlicesForm {
         Parsed(Vec<Slice>),
         Text(String),
     }
-    match Form::deserialize(from)? {
-        Form::Parsed(slices) => Ok(slices),
-        Form::Text(text) => serde_json::from_str(&text).map_err(serde::de::Error::custom),
+    match SlicesForm::deserialize(from)? {
+        SlicesForm::Parsed(slices) => Ok(slices),
+        SlicesForm::Text(text) => serde_json::from_str(&text).map_err(serde::de::Error::custom),
     }
 }
 
@@ -220,28 +176,6 @@ pub struct MemoryNeed {
     pub needed_bytes: u64,
     /// 1, or 2 where sources are merged in groups first.
     pub passes: u64,
-}
-
-/// Bytes that are base64 text in JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KeyBase64(pub(crate) Vec<u8>);
-
-impl Serialize for KeyBase64 {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&BASE64.encode(&self.0))
-    }
-}
-
-impl<'de> Deserialize<'de> for KeyBase64 {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        BASE64.decode(&text).map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-pub(super) fn written(part: &impl Serialize) -> Result<String> {
-    serde_json::to_string(part)
-        .map_err(|e| Error::new(Kind::Internal, "cannot write the plan").with_cause(e))
 }
 
 /// Reads and checks a plan.
@@ -297,14 +231,6 @@ impl Plan {
         let plan: Self = serde_json::from_str(text).map_err(damaged)?;
         plan.check()?;
         Ok(plan)
-    }
-
-    /// The sources, in the order that breaks ties.
-    ///
-    /// # Errors
-    /// None that is known: [`Plan::from_json`] reads them.
-    pub fn sources(&self) -> impl Iterator<Item = Result<PlanSource>> + '_ {
-        self.sources.iter()
     }
 
     /// The plan as JSON.

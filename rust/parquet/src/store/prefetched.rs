@@ -40,9 +40,9 @@ impl Prefetched {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for other bytes.
-    pub fn try_new<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
-        let read = |bytes| {
-            let file = PrefetchedFile::from_bytes(bytes)?;
+    pub fn try_new<B: AsRef<[u8]>>(files: impl IntoIterator<Item = B>) -> Result<Self> {
+        let read = |bytes: B| {
+            let file = PrefetchedFile::from_bytes(bytes.as_ref())?;
             Ok((file.facts.path.clone(), Arc::new(file)))
         };
         files.into_iter().map(read).collect::<Result<_>>().map(Self)
