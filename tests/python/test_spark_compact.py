@@ -196,6 +196,7 @@ def learned(monkeypatch):
     counts = []
 
     def known(files):
+        files = list(files)
         counts.append(len(files))
         return found(files)
 
