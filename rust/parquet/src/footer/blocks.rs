@@ -106,7 +106,7 @@ impl FooterBlocks {
                 Ok(false) => {}
                 Err(e) => {
                     self.file = ScratchFile::Refused;
-                    self.context.events().record(Level::Info, "footers", || {
+                    self.context.events().record(Level::Info, "plan", || {
                         format!(
                             "footers stay in memory: cannot write to {}: {e}",
                             self.dir.display()

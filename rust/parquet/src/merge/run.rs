@@ -329,7 +329,10 @@ impl OutputsWriter<'_> {
 /// Whether an output of `plan` without rows is missed: of several, those whose rows were all dropped
 /// are not.
 fn is_wanted(plan: &Plan) -> Result<bool> {
-    for source in plan.sources.iter().filter(|_| plan.outputs != 1) {
+    if plan.outputs == 1 {
+        return Ok(true);
+    }
+    for source in plan.sources.iter() {
         if source?.rows > 0 {
             return Ok(false);
         }
