@@ -66,7 +66,7 @@ class RunWriter:
         page_rows: See `merge`.
         align_row_groups: See `merge`.
         compression: Codec of the files, such as `"zstd(3)"` or `"snappy"`; `"zstd"` by default,
-            its level chosen by trial.
+            its parameters chosen by trial.
         dictionary: Whether to encode with dictionaries; where they pay by default.
         data_page_version: Version of the data pages; 1 by default.
         bloom_filters: See `merge`.

@@ -34,7 +34,7 @@ use super::facts::{Facts, PageLevels, ValueFacts};
 use super::floats::FloatOrder;
 use super::ids::Ids;
 use super::index::IndexWriter;
-use super::pack::{Codec, Packers};
+use super::pack::{Codec, Packers, Zstd};
 use super::packed::{About, len_u32, pack_body, too_large};
 pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
@@ -83,8 +83,8 @@ pub(crate) struct PageRules<'a> {
     pub is_v2: bool,
     /// The codec of bodies.
     pub codec: Compression,
-    /// Where the ZSTD level of the leaf is kept, if it is not fixed.
-    pub level: Option<&'a OnceLock<i32>>,
+    /// Where it is kept how ZSTD packs the leaf, if the caller does not say.
+    pub zstd: Option<&'a OnceLock<Zstd>>,
     /// How plain values are encoded again, if they are.
     pub encoding: Option<ValueEncoding<'a>>,
     /// Longest bounds.
@@ -110,7 +110,7 @@ pub(crate) struct ChunkWriter<'a> {
     order: ValueOrder,
     rules: PageRules<'a>,
     packers: &'a Packers,
-    /// The codec with its level, known from the first page on.
+    /// The codec and how it packs, known from the first page on.
     codec: Option<Codec>,
     ids: Option<Arc<Ids>>,
     writes_ids: bool,
@@ -247,7 +247,7 @@ impl<'a> ChunkWriter<'a> {
         self.write(packed)
     }
 
-    /// The codec, with the level that suits a leaf whose first page is `raw`.
+    /// The codec, as it suits a leaf whose first page is `raw`.
     ///
     /// # Errors
     /// As [`Packers::choose`].
@@ -259,7 +259,7 @@ impl<'a> ChunkWriter<'a> {
         if let Some(codec) = self.codec {
             return Ok(codec);
         }
-        let codec = match self.rules.level {
+        let codec = match self.rules.zstd {
             Some(chosen) => self.packers.choose(self.rules.codec.into(), chosen, body)?,
             None => self.rules.codec.into(),
         };

@@ -1,16 +1,17 @@
 //! Packs the body of a page: the mirror of `page::codec`.
 //!
 //! ```text
-//! zstd, level not fixed    beginning of the first page of a leaf with levels -1, 1, 2, 3 ─▶ the
+//! zstd, level not fixed    beginning of a page of a leaf, packed in four to eight ways ─▶ the
 //!                          fastest that is within 4 % of the smallest is kept for the leaf
 //! ```
 //!
 //! # Invariants
-//! The level of a leaf is chosen once, on the first page worth it, so that it depends on the data
-//! and not on threads.
+//! The way of a leaf is chosen once, on the first page worth it, so that it depends on the data and
+//! not on threads. Every way writes frames that any ZSTD reads.
 //!
 //! # Cost
-//! One context a thread for ZSTD. A leaf packs 320 kB four times more than it would have to.
+//! One context a thread for ZSTD. A leaf packs 256 kB four to eight times more than it would have
+//! to.
 //!
 //! # Not here
 //! Unpacking (`page::codec`).
@@ -20,28 +21,78 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use parquet::basic::Compression;
 use plait_core::{Error, Kind, Result};
+use zstd::zstd_safe::CParameter;
 
 use crate::properties::ZSTD_LEVEL;
 
-/// Levels that are tried, fastest first. The first gives up on what hardly shrinks, such as numbers
-/// of full precision: packing these is seven times as fast then, and unpacking twenty times.
-const TRIED_LEVELS: [i32; 4] = [-1, 1, 2, 3];
+/// How ZSTD packs: a level, and what differs from it. Zero is what the level has.
+///
+/// See [`ZSTD_compressionParameters`](https://facebook.github.io/zstd/doc/api_manual_latest.html).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Zstd {
+    level: i32,
+    /// Binary logarithm of the slots of the hash table in which matches are found.
+    hash_log: u32,
+    /// Binary logarithm of the slots of a second table, if the level has one.
+    chain_log: u32,
+    /// Bytes of a match, at least.
+    min_match: u32,
+}
+
+impl Zstd {
+    /// What `level` is for the length of each page.
+    pub(crate) const fn level(level: i32) -> Self {
+        Self { level, hash_log: 0, chain_log: 0, min_match: 0 }
+    }
+
+    const fn literals_as_they_are() -> Self {
+        Self { level: -1, hash_log: 13, chain_log: 0, min_match: 6 }
+    }
+
+    const fn one_table(hash_log: u32, min_match: u32) -> Self {
+        Self { level: 1, hash_log, chain_log: 0, min_match }
+    }
+
+    const fn two_tables(hash_log: u32) -> Self {
+        Self { level: 3, hash_log, chain_log: hash_log - 1, min_match: 5 }
+    }
+}
+
+/// Ways that find few matches, fastest first.
+///
+/// - Level -1 has no Huffman codes. It gives up on what hardly shrinks, such as numbers of full precision: packing these is
+///   seven times as fast then, and unpacking twenty times.
+/// - Tables of 64 and 256 slots. Random text and ascending numbers have short matches by chance,
+///   which cost time, and more bytes than the Huffman codes they replace.
+const FEW_MATCHES: [Zstd; 3] =
+    [Zstd::literals_as_they_are(), Zstd::one_table(6, 7), Zstd::one_table(8, 6)];
+
+/// Ways that find many, fastest first. Two tables find longer matches as well.
+const MANY_MATCHES: [Zstd; 5] = [
+    Zstd::one_table(13, 5),
+    Zstd::one_table(14, 6),
+    Zstd::one_table(16, 6),
+    Zstd::two_tables(14),
+    Zstd::two_tables(16),
+];
+
+/// The way that tells whether matches are worth finding.
+const PROBE: Zstd = MANY_MATCHES[3];
 
 /// A page smaller than this tells nothing about a leaf.
 const TRIAL_BYTES_MIN: usize = 32 << 10;
 
-/// How much of a page is tried. ZSTD packs what is longer than 256 kB in the same way, whatever its
-/// length; so this tells of whole pages.
-const TRIAL_BYTES_MAX: usize = 320 << 10;
+/// How much of a page is tried.
+const TRIAL_BYTES_MAX: usize = 256 << 10;
 
-/// What a level may be larger than the smallest.
+/// What a way may be larger than the smallest.
 const SLACK: f64 = 1.04;
 
-/// A codec with its level, of which ZSTD has more than the parquet crate's type knows.
+/// A codec and how it packs, of which ZSTD has more than the parquet crate's type knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Codec {
-    /// ZSTD with this level.
-    Zstd(i32),
+    /// ZSTD in this way.
+    Zstd(Zstd),
     /// Another one.
     Other(Compression),
 }
@@ -49,7 +100,7 @@ pub(crate) enum Codec {
 impl From<Compression> for Codec {
     fn from(codec: Compression) -> Self {
         match codec {
-            Compression::ZSTD(level) => Self::Zstd(level.compression_level()),
+            Compression::ZSTD(level) => Self::Zstd(Zstd::level(level.compression_level())),
             other => Self::Other(other),
         }
     }
@@ -67,53 +118,70 @@ impl Packers {
     /// read.
     pub(crate) fn pack(&self, codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match codec {
-            Codec::Zstd(level) => self.zstd(level, body, out),
+            Codec::Zstd(way) => self.zstd(way, body, out),
             Codec::Other(other) => pack_others(other, body, out),
         }
     }
 
-    /// The codec with the level for a leaf whose first page is `body`: the one in `chosen`, or one
-    /// that is tried and kept there.
+    /// The codec for a leaf whose first page is `body`: as `chosen` says, or as a trial finds that
+    /// is kept there.
     ///
     /// # Errors
     /// As [`pack`](Self::pack).
     pub(crate) fn choose(
         &self,
         codec: Codec,
-        chosen: &OnceLock<i32>,
+        chosen: &OnceLock<Zstd>,
         body: &[u8],
     ) -> Result<Codec> {
         let Codec::Zstd(_) = codec else { return Ok(codec) };
         Ok(match chosen.get() {
-            Some(level) => Codec::Zstd(*level),
+            Some(way) => Codec::Zstd(*way),
             None if body.len() < TRIAL_BYTES_MIN => codec,
             None => {
-                let level = self.try_levels(&body[..body.len().min(TRIAL_BYTES_MAX)])?;
-                Codec::Zstd(*chosen.get_or_init(|| level))
+                let way = self.try_all(&body[..body.len().min(TRIAL_BYTES_MAX)])?;
+                Codec::Zstd(*chosen.get_or_init(|| way))
             }
         })
     }
 
-    fn try_levels(&self, body: &[u8]) -> Result<i32> {
+    fn try_all(&self, body: &[u8]) -> Result<Zstd> {
+        let mut packed = Vec::new();
+        let mut len = |way| {
+            packed.clear();
+            self.zstd(way, body, &mut packed)?;
+            Ok::<usize, Error>(packed.len())
+        };
         let mut tries = Vec::new();
-        for level in TRIED_LEVELS {
-            let mut packed = Vec::new();
-            self.zstd(level, body, &mut packed)?;
-            tries.push((level, packed.len()));
+        for way in FEW_MATCHES {
+            tries.push((way, len(way)?));
         }
-        let smallest = tries.iter().map(|(_, len)| *len).min().unwrap_or(0);
-        let good = tries.iter().find(|(_, len)| *len as f64 <= smallest as f64 * SLACK);
-        Ok(good.map_or(ZSTD_LEVEL, |(level, _)| *level))
+        let least = |tries: &[(Zstd, usize)]| tries.iter().map(|(_, len)| *len).min().unwrap_or(0);
+        if len(PROBE)? < least(&tries) {
+            for way in MANY_MATCHES {
+                tries.push((way, len(way)?));
+            }
+        }
+        let enough = least(&tries) as f64 * SLACK;
+        let good = tries.iter().find(|(_, len)| *len as f64 <= enough);
+        Ok(good.map_or(Zstd::level(ZSTD_LEVEL), |(way, _)| *way))
     }
 
-    fn zstd(&self, level: i32, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    fn zstd(&self, way: Zstd, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         let held = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let idle = held().pop();
         let mut packer = match idle {
             Some(packer) => packer,
-            None => zstd::bulk::Compressor::new(level).map_err(|e| failed("ZSTD", e))?,
+            None => zstd::bulk::Compressor::new(way.level).map_err(|e| failed("ZSTD", e))?,
         };
-        packer.set_compression_level(level).map_err(|e| failed("ZSTD", e))?;
+        for parameter in [
+            CParameter::CompressionLevel(way.level),
+            CParameter::HashLog(way.hash_log),
+            CParameter::ChainLog(way.chain_log),
+            CParameter::MinMatch(way.min_match),
+        ] {
+            packer.set_parameter(parameter).map_err(|e| failed("ZSTD", e))?;
+        }
         // Into the room of a vector, which is not zeroed first.
         let mut packed = Vec::with_capacity(zstd::zstd_safe::compress_bound(body.len()));
         let outcome = packer.compress_to_buffer(body, &mut packed);
@@ -203,22 +271,45 @@ mod tests {
     }
 
     #[test]
-    fn the_level_is_chosen_once_and_costs_little() {
+    fn the_way_is_chosen_once_and_costs_little() {
         let packers = Packers::default();
         let chosen = OnceLock::new();
-        let codec = Codec::Zstd(3);
+        let codec = Codec::Zstd(Zstd::level(3));
         assert_eq!(packers.choose(codec, &chosen, &text(100)).unwrap(), codec);
         assert_eq!(chosen.get(), None, "too small to tell");
         let body = text(200_000);
         let best = packers.choose(codec, &chosen, &body).unwrap();
         let mut packed = Vec::new();
         packers.pack(best, &body, &mut packed).unwrap();
-        for level in TRIED_LEVELS {
+        for way in FEW_MATCHES.into_iter().chain(MANY_MATCHES) {
             let mut rival = Vec::new();
-            packers.zstd(level, &body, &mut rival).unwrap();
-            assert!(packed.len() as f64 <= rival.len() as f64 * SLACK, "{best:?} against {level}");
+            packers.zstd(way, &body, &mut rival).unwrap();
+            assert!(packed.len() as f64 <= rival.len() as f64 * SLACK, "{best:?} against {way:?}");
         }
         assert_eq!(packers.choose(codec, &chosen, &[]).unwrap(), best, "kept");
+    }
+
+    #[test]
+    fn matches_by_chance_are_not_written() {
+        let mut state = 1_u64;
+        let mut step = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state >> 54
+        };
+        let ascending = (0..20_000).scan(0_u64, |last, _| {
+            *last += step();
+            Some(*last)
+        });
+        let body: Vec<u8> = ascending.flat_map(u64::to_le_bytes).collect();
+        let packers = Packers::default();
+        let best = packers.choose(Codec::Zstd(Zstd::level(3)), &OnceLock::new(), &body).unwrap();
+        let mut packed = Vec::new();
+        packers.pack(best, &body, &mut packed).unwrap();
+        for level in [-1, 1, 2, 3] {
+            let mut rival = Vec::new();
+            packers.zstd(Zstd::level(level), &body, &mut rival).unwrap();
+            assert!(packed.len() * 20 < rival.len() * 19, "{best:?} against level {level}");
+        }
     }
 
     #[test]
@@ -232,7 +323,8 @@ mod tests {
         let body: Vec<u8> = (0..20_000).flat_map(|_| noise().to_le_bytes()).collect();
         let packers = Packers::default();
         for (body, expected) in [(body, false), (text(200_000), true)] {
-            let best = packers.choose(Codec::Zstd(3), &OnceLock::new(), &body).unwrap();
+            let best =
+                packers.choose(Codec::Zstd(Zstd::level(3)), &OnceLock::new(), &body).unwrap();
             let mut packed = Vec::new();
             packers.pack(best, &body, &mut packed).unwrap();
             assert_eq!(packed.len() < body.len() / 2, expected, "{best:?}");

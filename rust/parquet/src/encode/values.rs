@@ -30,7 +30,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath};
 use plait_core::{Error, Kind, Result};
 
 use super::foreign::{FromPlain, typed_values};
-use super::pack::{Codec, Packers};
+use super::pack::{Codec, Packers, Zstd};
 use crate::block::Layout;
 use crate::leaf::with_physical;
 use crate::options::EncodingOption;
@@ -97,7 +97,7 @@ impl ValueEncoding<'_> {
         }
         let values = beginning(descr, values);
         let codec = match codec {
-            Compression::ZSTD(_) => Codec::Zstd(TRIAL_LEVEL),
+            Compression::ZSTD(_) => Codec::Zstd(Zstd::level(TRIAL_LEVEL)),
             other => Codec::Other(other),
         };
         let packed = |values: &[u8]| {

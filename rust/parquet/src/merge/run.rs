@@ -168,7 +168,7 @@ fn weave_context(
         packers: Arc::default(),
         unions: Arc::default(),
         carried: Arc::default(),
-        levels: options
+        zstd: options
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
         encodings: TriedEncodings::new(options.encoding, prepared.leaves.len()),

@@ -289,7 +289,7 @@ impl MergeOptions {
         !self.assume_sorted && (self.verify_order == VerifyOrder::Full || !copies)
     }
 
-    /// Whether the level of ZSTD is chosen by trial: nobody named one.
+    /// Whether it is tried how ZSTD packs: nobody named a level.
     #[must_use]
     pub(crate) fn leaves_level_open(&self) -> bool {
         self.compression.as_deref().is_none_or(|text| text.trim().eq_ignore_ascii_case("zstd"))

@@ -294,7 +294,7 @@ fn write(
         context: context.clone(),
         packers: Arc::default(),
         encodings: None,
-        levels: None,
+        zstd: None,
         unions: Arc::default(),
         carried: Arc::default(),
         tiers,

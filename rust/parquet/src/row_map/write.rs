@@ -107,7 +107,7 @@ impl RowMapWriter {
             bytes_max: usize::MAX,
             is_v2: false,
             codec,
-            level: None,
+            zstd: None,
             encoding: None,
             cut: Cut::of(&properties),
             statistics: EnabledStatistics::Chunk,

@@ -127,7 +127,7 @@ impl<'a> LooseSort<'a> {
             packers: Arc::default(),
             unions: Arc::default(),
             carried: Arc::default(),
-            levels: None,
+            zstd: None,
             encodings: None,
             tiers,
             asked_dictionary: options.dictionary,

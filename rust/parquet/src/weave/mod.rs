@@ -262,13 +262,13 @@ fn can_be_ours(output: &OutputLeaf) -> bool {
 
 fn rules<'a>(weaving: &'a WeaveContext, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
     let properties = &weaving.properties;
-    let level = weaving.levels.as_ref().and_then(|levels| levels.get(output.index));
+    let zstd = weaving.zstd.as_ref().and_then(|leaves| leaves.get(output.index));
     PageRules {
         rows_max: properties.data_page_row_count_limit().max(1),
         bytes_max: properties.column_data_page_size_limit(output.descr.path()).max(1),
         is_v2: properties.writer_version() == WriterVersion::PARQUET_2_0,
         codec,
-        level,
+        zstd,
         encoding: value_encoding(weaving, output),
         cut: Cut::of(properties),
         statistics: properties.statistics_enabled(output.descr.path()),
