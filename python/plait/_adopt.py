@@ -155,7 +155,7 @@ def _adopted(
         return AdoptReport(root, snapshot.version, (), 0, skipped)
     values = {name: values_of_folders(name) for name in names}
     columns = _columns(values, snapshot)
-    # One schema of all: also what no table of Arrow could hold is told before any work.
+    # One schema of all: also what no table of Arrow could hold is an error before any work.
     found = scan([log.location(name) for name in names], storage_options=storage_options)
     known = {} if snapshot is None else _cast_columns(snapshot.schema)
     is_cast = cast if snapshot is None else bool(known)
@@ -211,8 +211,8 @@ def _adopted(
     if ended["outcome"] == "conflicted":
         return None
     kinds_of = {field["name"]: field["type"] for field in of_files["fields"]}
-    told = {name: (was, kinds_of[name]) for name, was in casts.items()}
-    return AdoptReport(root, ended["version"], tuple(names), rows, skipped, told)
+    changed = {name: (was, kinds_of[name]) for name, was in casts.items()}
+    return AdoptReport(root, ended["version"], tuple(names), rows, skipped, changed)
 
 
 def _check_rules(

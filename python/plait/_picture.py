@@ -73,8 +73,8 @@ class Band:
             return names[0]
         first, second, *_, last = (n.removesuffix(".parquet") for n in (*names[:2], names[-1]))
         # From where they begin, their names may be in any order, and then no range.
-        told = f"{first} to {last}" if names == sorted(names) else f"{first}, {second}, …"
-        return f"{len(names):,} files: {told}"
+        shown = f"{first} to {last}" if names == sorted(names) else f"{first}, {second}, …"
+        return f"{len(names):,} files: {shown}"
 
     @property
     def rows(self) -> int:

@@ -293,7 +293,7 @@ def _opened(options: dict[str, Any], storage_options: object, logged: LogColumns
     left_out = sum(table.left_out for table in logged.expected)
     again = _Again(native, options, left_out)
     if isinstance(options.get("version_by"), str):
-        # Whether there is such a column is not to be told when rows are read.
+        # A column that is not there is an error now, not when rows are read.
         again(columns=[options["version_by"]])
     return SortedRead(native, again)
 

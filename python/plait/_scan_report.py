@@ -92,10 +92,10 @@ class ScanReport:
         where = {n: f"in {self.seen[n]:,} of {self.sources:,}" for n in names if n in self.seen}
         picture = chart(
             "Columns, and in how many sources they are",
-            [Quantity(name, self.seen[name], told) for name, told in where.items()],
+            [Quantity(name, self.seen[name], seen) for name, seen in where.items()],
         )
         rows = tuple((name, types.get(name, ""), where.get(name, "added")) for name in names)
-        told = [
+        lines = [
             *facts,
             ("sources", f"{self.sources:,}, {self.files:,} of them files"),
             ("schemas", f"{self.schemas:,}"),
@@ -110,7 +110,7 @@ class ScanReport:
             title=f"scan of {counted(self.sources, 'source')} into {counted(len(names), 'column')}",
             svg=picture,
             tables=(Table(("column", "type", "sources"), rows),),
-            facts=tuple(told),
+            facts=tuple(lines),
             remarks=tuple(f"changed in {c.source}: {'; '.join(c.what)}" for c in self.changes),
         )
 

@@ -202,7 +202,7 @@ def merge_streams(
         return _native.merge_streams(given, schema, text, bucket, _validate(validate))
 
     if on_duplicate is None:
-        # Options that go with a rule are not told apart from those of a table.
+        # Options that go with a rule cannot be distinguished from those of a table.
         Rules.of(None, options).check()
     # Only sources that are all tables are asked twice.
     stream = with_rules(opened, named, storage_options, sort_by=order, on_duplicate=on_duplicate)

@@ -56,7 +56,7 @@ def properties_of(
     if rules.on_duplicate is not None:
         made[DUPLICATES] = rules.on_duplicate
     if rules.of_columns:
-        # What goes with a rule cannot be told without it.
+        # Options of a rule mean nothing without it.
         rules.check()
         made[RULES] = rules.text()
     if retention is not None:

@@ -205,7 +205,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a table, as its writer told.
+    """One version of a table, as its writer describes it.
 
     Attributes:
         version: Its number.
@@ -215,7 +215,7 @@ class Version:
         files_added: Files that it made live.
         files_removed: Files that are live no more.
         metrics: What the writer counted.
-        info: All that the writer told.
+        info: All that the writer wrote.
     """
 
     version: int

@@ -301,13 +301,14 @@ class ForeignKeyJoin:
         if options["is_computed"]:
             keys["foreign_key"] = "computed"
         runs = [
-            f"{name:6} {sum(rows):>13,} rows in {_runs(len(rows))}" + (f": {told}" if rows else "")
+            f"{name:6} {sum(rows):>13,} rows in {_runs(len(rows))}"
+            + (f": {counts}" if rows else "")
             for name, rows in (
                 ("left", stats.left_runs),
                 ("place", stats.place_runs),
                 ("right", stats.right_runs),
             )
-            for told in (" ".join(f"{count:,}" for count in rows),)
+            for counts in (" ".join(f"{count:,}" for count in rows),)
         ]
         head = (
             f"{options['how']} join: left ({keys['left_key']}), {keys['foreign_key']} -> "

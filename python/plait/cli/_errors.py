@@ -22,8 +22,8 @@ def tell(error: BaseException, arguments: Sequence[str], code: int) -> None:
     hint = _hint(known, flags)
     words = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in words:
-        told = {"error": {**_described(error, known, flags), "exit_code": code}}
-        print(json.dumps(told), file=sys.stderr)
+        shown = {"error": {**_described(error, known, flags), "exit_code": code}}
+        print(json.dumps(shown), file=sys.stderr)
         return
     head = "plait:" if isinstance(error, plait.Cancelled) else "plait: error:"
     print(paint(head, RED, sys.stderr), _sentence(text, known, flags), file=sys.stderr)

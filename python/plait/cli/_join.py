@@ -70,14 +70,14 @@ def _check_output(flag: str, path: str | None, taken: set[Path], *, replace: boo
 
 def _written(changes: object, out: str, step: int | None) -> int:
     again = f"the same command with --step {step} gives its changes again"
-    told = f"step {step} is committed, but its changes are in no file: {again}"
+    notice = f"step {step} is committed, but its changes are in no file: {again}"
     try:
         return _native.write_parquet(changes, out)
     except plait.PlaitError as error:
-        error.hint = f"{error.hint}; {told}" if error.hint else told
+        error.hint = f"{error.hint}; {notice}" if error.hint else notice
         raise
     except BaseException:
-        print(told, file=sys.stderr)
+        print(notice, file=sys.stderr)
         raise
 
 

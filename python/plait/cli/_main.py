@@ -141,7 +141,7 @@ def _run(parsed: argparse.Namespace) -> int:
     elif command == "history":
         print(_tables.history(**options, as_json=as_json))
     elif command == "cat":
-        options = _tables.told(options["sources"], options)
+        options = _tables.with_order(options["sources"], options)
         _cat.run(options, format=options.pop("format"), explain=options.pop("explain"))
     elif command == "scan":
         _scan(options, as_json=as_json)

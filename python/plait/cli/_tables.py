@@ -51,7 +51,7 @@ def expire(folder: Any, **options: Any) -> Any:  # noqa: ANN401 - see above
     return table.expire(options.get("retention"), yes=options.get("yes", False))
 
 
-def told(sources: list[Any], options: dict[str, Any]) -> dict[str, Any]:
+def with_order(sources: list[Any], options: dict[str, Any]) -> dict[str, Any]:
     """The options of a read; of one table, its order where they say nothing."""
     settings = options.get("storage_options")
     if len(sources) != 1 or not _is_table(sources[0], settings):

@@ -345,7 +345,7 @@ class Met(StatefulProcessor):
         new, old = (_read(halves[op], schema) for op in ("insert", "delete"))
         olds = [name for name in schema.names if name.startswith("before.")]
         values = [name for name in schema.names if name != OP and name not in olds]
-        if self._joined.is_told_before and all(
+        if self._joined.has_old_values and all(
             _is_same(new.column(name), old.column(f"before.{name}")) for name in values
         ):
             return

@@ -90,7 +90,7 @@ class Joined:
             right_key=self.right_key,
             how=self.how,
             columns=None if self.columns is None else dict(self.columns),
-            before=self.is_told_before,
+            before=self.has_old_values,
             on_null_key=self.on_null_key,
             left_schema=self.left,
             right_schema=with_seq(self.right, has_seq=self.has_seq[1]),
@@ -120,7 +120,7 @@ class Joined:
         )
 
     @property
-    def is_told_before(self) -> bool:
+    def has_old_values(self) -> bool:
         """Whether shards report old values: else a row that moved might be one that is the same."""
         named = {of for _, of in self.columns or ()}
         return self.before or (self.columns is not None and not named.issuperset(self.foreign_key))
@@ -387,7 +387,7 @@ def met(joined: Joined, moved: DataFrame) -> DataFrame:
         new, old = sf.col(f"new.{_quoted(name)}"), sf.col(f"old.{_quoted(name)}")
         columns.append(sf.when(is_new, new).otherwise(old).alias(name))
     columns += [sf.col(f"old.{_quoted(name)}").alias(name) for name in olds]
-    if joined.is_told_before:
+    if joined.has_old_values:
         same = sf.lit(True)  # noqa: FBT003 - a literal of Spark
         for name in values:
             new, old = sf.col(f"new.{_quoted(name)}"), sf.col(f"old.{_quoted('before.' + name)}")

@@ -3,8 +3,8 @@
     driver     sources ─▶ files, folders ─▶ one frozen schema ─▶ tasks: files, and rows at most
     executor   task ─▶ files of the task, adapted ─▶ Arrow batches
 
-Types of partition columns follow from the folders of all files. A task is told these types, and
-which of the columns the folders of its own files lack.
+Types of partition columns follow from the folders of all files. A task gets these types, and
+the names of the columns that the folders of its own files lack.
 
 Invariants: the rows of all tasks, one after the other, are those of `plait.scan`; no task decides
 anything. What folders say, the engine reads off them, on both sides.

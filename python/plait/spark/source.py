@@ -43,7 +43,7 @@ from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
 from plait.spark.settings import located, settings_of
 from plait.spark.shipping import shipped_object
-from plait.spark.told import told_by_tables
+from plait.spark.table_rules import rules_of_tables
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
 from plait.spark.worker import local_dir, memory_limit, threads
 
@@ -104,7 +104,7 @@ class Query:
         push_filters: Whether Spark pushes its filters down.
         settings: Settings of object stores.
         duplicates: Which rows of one key stay: options of `plait.plan`.
-        is_told: Whether a table says so, which `paths` are.
+        is_of_table: Whether `duplicates` are the rules of the table that `paths` are.
     """
 
     paths: tuple[str, ...]
@@ -120,7 +120,7 @@ class Query:
     push_filters: bool
     settings: Mapping[str, str]
     duplicates: Mapping[str, Any]
-    is_told: bool
+    is_of_table: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Query:
@@ -148,15 +148,15 @@ class Query:
         settings = settings_of(given.get("storage_options"))
         local = tuple(located(path) for path in paths)
         # What a table says of its order, and of rows with one key, holds unless the options differ.
-        told = told_by_tables(local, settings, has_rule="on_duplicate" in given)
-        is_told = told.rules is not None and not any(name in given for name in OF_COLUMNS)
-        if told.rules is not None and told.rules.on_duplicate is not None:
-            given.setdefault("on_duplicate", told.rules.on_duplicate)
+        of_table = rules_of_tables(local, settings, has_rule="on_duplicate" in given)
+        is_of_table = of_table.rules is not None and not any(name in given for name in OF_COLUMNS)
+        if of_table.rules is not None and of_table.rules.on_duplicate is not None:
+            given.setdefault("on_duplicate", of_table.rules.on_duplicate)
         lossy = _one_of(given, "lossy", ("error", "truncate"))
         columns = given.get("columns")
         return cls(
             paths=local,
-            sort_by=given.get("sort_by", told.sort_by),
+            sort_by=given.get("sort_by", of_table.sort_by),
             columns=None if columns is None else tuple(_names(columns)),
             where=given.get("where"),
             part_rows=_number(given, "part_rows") if "part_rows" in given else None,
@@ -178,14 +178,14 @@ class Query:
                 "delete_where": given.get("delete_where"),
                 "keep_tombstones": _one_of(given, "keep_tombstones", ("false", "true")) == "true",
                 "drop_where": given.get("drop_where"),
-                **(told.rules.of_columns if told.rules is not None and is_told else {}),
+                **(of_table.rules.of_columns if of_table.rules and is_of_table else {}),
             },
-            is_told=is_told,
+            is_of_table=is_of_table,
         )
 
     def _rules(self, files: Sequence[str]) -> dict[str, Any]:
         """Which rows of one key stay: of a table as a whole, what it says itself."""
-        is_whole = self.is_told and tuple(files) == self.paths
+        is_whole = self.is_of_table and tuple(files) == self.paths
         left_out = _RULES if is_whole else ()
         return {name: v for name, v in self.duplicates.items() if name not in left_out}
 

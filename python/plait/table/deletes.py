@@ -41,18 +41,18 @@ class DeletedRows:
     """Deleted rows of an output.
 
     Attributes:
-        told: Which, in base 64: as the bitmap of a deletion vector, or as numbers of 8 bytes.
+        encoded: Which, in base 64: as the bitmap of a deletion vector, or as numbers of 8 bytes.
         rows: How many.
     """
 
-    told: str
+    encoded: str
     rows: int
 
 
 def carry(
     touched: Sequence[Touched],
     outputs: Sequence[OutputReport],
-    told_as: Literal["bitmap", "numbers"],
+    form: Literal["bitmap", "numbers"],
     storage_options: object,
 ) -> dict[str, DeletedRows] | str:
     """Carries deletes from replaced files to the outputs.
@@ -70,7 +70,7 @@ def carry(
     if None in maps:
         return f"rows of `{touched[0].path}` were deleted, and the new files have no row maps"
     sources = [{"path": file.path, "then": file.then, "now": file.now} for file in touched]
-    options = {"maps": list(maps), "sources": sources, "told_as": told_as}
+    options = {"maps": list(maps), "sources": sources, "form": form}
     try:
         found = _call(_native.carry_deletes, options, storage_options, None)
     except (CorruptSource, SourceNotFound, UnsupportedKey) as error:
@@ -78,4 +78,4 @@ def carry(
         return str(error)
     if found["why"]:
         return str(found["why"])
-    return {maps[of["map"]]: DeletedRows(of["told"], of["rows"]) for of in found["outputs"]}
+    return {maps[of["map"]]: DeletedRows(of["encoded"], of["rows"]) for of in found["outputs"]}

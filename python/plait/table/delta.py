@@ -224,7 +224,7 @@ class Delta:
         ]
         for entry, output in zip(add, change.added, strict=True):
             gone = carried.deleted.get(output.path)
-            entry["deleted"] = gone and {"bitmap": gone.told, "rows": gone.rows}
+            entry["deleted"] = gone and {"bitmap": gone.encoded, "rows": gone.rows}
         return {
             "intent": "delete" if drops else "rewrite",
             "operation": "OPTIMIZE",
@@ -262,12 +262,12 @@ def _rows(files: Sequence[LiveFile]) -> int | None:
 def _told(compaction: Compaction, snapshot: Snapshot, name: str) -> Any:  # noqa: ANN401 - options
     """The options, with what the table says of its order where they say nothing, and its rules."""
     options, said = compaction.options, snapshot.properties
-    told: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     order = said.get(ORDER) if options.sort_by is None else sort_text(options.sort_by)
     # Files do not have partition columns.
     if order is not None:
-        told["sort_by"] = order_of_files(order, snapshot.partition_columns)
+        found["sort_by"] = order_of_files(order, snapshot.partition_columns)
     rules = rules_of(said, name, snapshot.schema)
     if rules.on_duplicate is not None:
-        told |= rules.options()
-    return replace(options, **told) if told else options
+        found |= rules.options()
+    return replace(options, **found) if found else options

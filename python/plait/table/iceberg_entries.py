@@ -110,7 +110,7 @@ def new_delete_file(table: IcebergTable, path: str, gone: DeletedRows, like: Dat
         return pa.field(name, values, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
 
     paths = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), gone.rows), [path])
-    numbers = pa.py_buffer(base64.b64decode(gone.told))
+    numbers = pa.py_buffer(base64.b64decode(gone.encoded))
     positions = pa.Array.from_buffers(pa.int64(), gone.rows, [None, numbers])
     columns = [column("file_path", paths.type, FILE_PATH), column("pos", pa.int64(), POS)]
     rows = pa.Table.from_arrays([paths, positions], schema=pa.schema(columns))

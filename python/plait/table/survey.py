@@ -80,8 +80,8 @@ def groups_of_all(
             if scope.sort_by is None:
                 groups += _groups_of(scope, compaction, merge, known)
             else:
-                told = {**merge, "sort_by": scope.sort_by}
-                groups += _groups_of(scope, compaction, told, None)
+                options = {**merge, "sort_by": scope.sort_by}
+                groups += _groups_of(scope, compaction, options, None)
         except (UnknownColumn, UnsupportedKey) as error:  # noqa: PERF203 - a plan takes longer
             # The sort column is in no file of the partition.
             misfits.append(error)

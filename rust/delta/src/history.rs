@@ -26,7 +26,7 @@ struct HistoryOptions {
 #[derive(Serialize)]
 struct Entry {
     version: u64,
-    /// As its writer told, with whatever members.
+    /// As its writer describes it, with whatever members.
     info: Map<String, Value>,
     files_added: usize,
     files_removed: usize,

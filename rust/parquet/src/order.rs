@@ -99,7 +99,7 @@ pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bo
     // What begins with a curve is in no order of its columns, and the other way round.
     let is_beginning = match (order.curve(), own.curve()) {
         (None, _) => own.plain().len() >= order.len(),
-        (asked, told) => asked == told && own.len() == order.len(),
+        (asked, declared) => asked == declared && own.len() == order.len(),
     };
     is_beginning
         && order.columns().iter().zip(own.columns()).zip(&keys.leaves).all(|((a, b), leaf)| {

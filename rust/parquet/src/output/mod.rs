@@ -254,7 +254,7 @@ impl Target {
         }
     }
 
-    /// Removes a file, as far as that is possible: something failed, and is told of.
+    /// Removes a file, as far as that is possible: something failed, and is reported.
     pub(crate) fn remove(&self, name: &str) {
         match &self.place {
             OutputPlace::Local(folder) => {

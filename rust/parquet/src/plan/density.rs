@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! Keys, footers and options alone decide. Nothing is told where all rows are alike.
+//! Keys, footers and options alone decide. There is no result where all rows are alike.
 //!
 //! # Cost
 //! One page of every key column for each of [`KEYS_MAX`] keys at most, and none where all row groups

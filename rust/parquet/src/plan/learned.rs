@@ -1,4 +1,4 @@
-//! What trials told of the bytes of rows, and where to try more of them.
+//! What trials found about the bytes of rows, and where to try more of them.
 //!
 //! ```text
 //! rows     0 ─────────────────────────────────────────────── all
@@ -35,7 +35,7 @@ const GAP_SHARE: u64 = 64;
 /// because sources store as many more or fewer for them.
 const DENSITY_MAX: f64 = 8.0;
 
-/// What trying rows out told.
+/// What a trial found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Tried {
     /// Rows of sources, with those that they pass over.
@@ -64,7 +64,7 @@ impl TrialPlace {
     }
 }
 
-/// What trials told.
+/// What trials found.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Learned {
     /// Rows of the first trials.

@@ -167,7 +167,7 @@ impl Draft<'_> {
         Ok(Some(Trials { plan, places, density, first_rows }))
     }
 
-    /// What trials told, with what was learned before or instead of it; none if nothing.
+    /// What trials found, with what was learned before or instead of it; none if nothing.
     pub(crate) fn learn(
         &self,
         before: Option<Learned>,
@@ -192,7 +192,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Cuts the rows into outputs. `learned` is what trials told.
+    /// Cuts the rows into outputs. `learned` is what trials found.
     ///
     /// # Errors
     /// As those of a plan.

@@ -42,14 +42,14 @@ pub(crate) struct CarryOptions {
     maps: Vec<String>,
     /// Sources of which rows were deleted.
     sources: Vec<SourceDeletes>,
-    /// How deleted rows of outputs are told.
-    told_as: RowsForm,
+    /// How deleted rows of outputs are encoded.
+    form: RowsForm,
     /// Read by the border: settings of object stores.
     #[serde(rename = "storage_options")]
     _storage_options: BTreeMap<String, String>,
 }
 
-/// How rows are told.
+/// How deleted rows are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum RowsForm {
@@ -86,8 +86,8 @@ struct OutputDeletes {
     map: String,
     /// How many.
     rows: u64,
-    /// Which, as was asked for, in base 64.
-    told: String,
+    /// Which, in the form that was asked for, in base 64.
+    encoded: String,
 }
 
 /// Carries deletes from the sources of a merge to its outputs.
@@ -116,25 +116,25 @@ pub(crate) fn carry_in(
     let mut outputs = Vec::new();
     for location in &options.maps {
         let map = RowMap::open(location, stores)?;
-        let NewDeletes { rows, told, are_others_dropped } =
+        let NewDeletes { rows, found, are_others_dropped } =
             carried(&map, &deleted, stores, context)?;
-        left = left.checked_sub(told).ok_or_else(twice)?;
+        left = left.checked_sub(found).ok_or_else(twice)?;
         if !rows.is_empty() && are_others_dropped {
             return not("rows were deleted that others were dropped for".to_owned());
         }
         if !rows.is_empty() {
-            let told = match options.told_as {
+            let encoded = match options.form {
                 RowsForm::Bitmap => STANDARD.encode(vector_bytes(&rows)?),
                 RowsForm::Numbers => {
                     STANDARD.encode(rows.iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>())
                 }
             };
-            outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), told });
+            outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), encoded });
         }
     }
     match left {
         0 => Ok(CarriedDeletes { why: None, outputs }),
-        left => not(format!("no row map tells of {left} deleted rows")),
+        left => not(format!("no row map has {left} of the deleted rows")),
     }
 }
 
@@ -159,8 +159,8 @@ fn deleted_rows(
 /// What is deleted of one output.
 struct NewDeletes {
     rows: RoaringTreemap,
-    /// How many rows of its sources are deleted.
-    told: u64,
+    /// How many deleted rows of its sources its map has.
+    found: u64,
     /// Whether the merge dropped other rows of its sources.
     are_others_dropped: bool,
 }
@@ -172,7 +172,7 @@ fn carried(
     stores: &Stores,
     context: &Context,
 ) -> Result<NewDeletes> {
-    let mut found = NewDeletes { rows: RoaringTreemap::new(), told: 0, are_others_dropped: false };
+    let mut found = NewDeletes { rows: RoaringTreemap::new(), found: 0, are_others_dropped: false };
     let (mut next, mut waiting) = (Vec::new(), 0_u64);
     for source in &map.header.sources {
         let here = source.start..source.end;
@@ -189,7 +189,7 @@ fn carried(
         let Some(next) = next.get_mut(run.source as usize) else { continue };
         let mut left = run.rows;
         while let Some(row) = next.next_if(|row| *row < run.row + run.rows) {
-            (found.told, left) = (found.told + 1, left.saturating_sub(1));
+            (found.found, left) = (found.found + 1, left.saturating_sub(1));
             if run.fate == Fate::Kept {
                 let behind = row.checked_sub(run.row).ok_or_else(twice)?;
                 found.rows.insert(run.output_row + behind);

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! A run names a source of the header and a row in its range. At the end, every row of every source
-//! was told of, and as many were kept as the output has. What is not so is an error.
+//! was in a run, and as many were kept as the output has. What is not so is an error.
 //!
 //! # Cost
 //! A batch of rows; a few nanoseconds each.
@@ -147,7 +147,7 @@ pub(crate) struct MapRuns {
 }
 
 impl MapRuns {
-    /// The next run; rows that follow each other may be told of in several.
+    /// The next run; rows that follow each other may be in several.
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] for a map that does not tell of each row once.

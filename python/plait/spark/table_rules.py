@@ -1,7 +1,7 @@
-"""What tables among the paths of a read say: their order, and what becomes of rows with one key.
+"""The order and the rules for rows with one key of the tables among the paths of a read.
 
-Invariants: what is given counts before what a table says. A rule is never left out: where that of a
-table cannot be told for all paths, it has to be given.
+Invariants: options of the caller go before those of a table. A rule is never left out: where the
+rules of several paths may differ, the caller has to give one.
 Not here: which files are live (`plait._tables`); options of reads (`source`).
 """
 
@@ -17,24 +17,26 @@ from plait._table_properties import is_keep_all, rules_of
 from plait.errors import InvalidArgument, PlaitError, Unsupported
 from plait.table._calls import is_delta
 
-__all__ = ["Told", "told_by_tables"]
+__all__ = ["TableRules", "rules_of_tables"]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What is told.
+class TableRules:
+    """Options that the properties of a table name.
 
     Attributes:
-        sort_by: The order; `None` if it is not.
-        rules: What becomes of rows with one key; `None` if it is not.
+        sort_by: The order; `None` if no table has one.
+        rules: What becomes of rows with one key; `None` if no table says so.
     """
 
     sort_by: str | None = None
     rules: Rules | None = None
 
 
-def told_by_tables(paths: Sequence[str], settings: Mapping[str, str], *, has_rule: bool) -> Told:
-    """What tables say.
+def rules_of_tables(
+    paths: Sequence[str], settings: Mapping[str, str], *, has_rule: bool
+) -> TableRules:
+    """The options of the tables among `paths`.
 
     Args:
         paths: Sources of a read.
@@ -46,7 +48,7 @@ def told_by_tables(paths: Sequence[str], settings: Mapping[str, str], *, has_rul
             what this version cannot read.
         InvalidArgument: Several paths have a table that combines rows.
     """
-    told = Told()
+    found = TableRules()
     for path in paths:
         snapshot = _snapshot(path, settings)
         if snapshot is None:
@@ -59,18 +61,18 @@ def told_by_tables(paths: Sequence[str], settings: Mapping[str, str], *, has_rul
         properties = snapshot.properties
         if len(paths) == 1:
             rules = None if has_rule else rules_of(properties, path, snapshot.schema)
-            told = Told(properties.get(ORDER), rules)
+            found = TableRules(properties.get(ORDER), rules)
         elif not has_rule and not is_keep_all(properties):
             what = "a table among several paths has a rule for rows with one key"
             raise InvalidArgument.of(
                 what, got=f"`{path}`", hint="give `on_duplicate`, or name one table alone"
             )
-    return told
+    return found
 
 
 def _snapshot(path: str, settings: Mapping[str, str]) -> Snapshot | None:
     """The table in a folder, if it is one."""
-    # What cannot be read is told when its rows are.
+    # What cannot be read is an error when its rows are read.
     with suppress(PlaitError):
         if is_delta(path, settings):
             return DeltaLog(path, settings).snapshot()
