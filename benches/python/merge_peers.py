@@ -205,8 +205,8 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
     shutil.rmtree(arguments.data / "scratch", ignore_errors=True)
     versions = [f"Python {platform.python_version()}", tools.versions(names)]
     # Tools that are no packages of this environment say their versions themselves.
-    told = [run.pop("versions", "") for tool in names for run in runs[tool]]
-    versions += filter(None, dict.fromkeys(told))
+    reported = [run.pop("versions", "") for tool in names for run in runs[tool]]
+    versions += filter(None, dict.fromkeys(reported))
     if arguments.commit:
         versions.append(f"commit {arguments.commit}")
     return {
@@ -218,7 +218,7 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
             "machine": machine(),
             "threads": arguments.threads,
             "rounds": arguments.rounds,
-            "versions": ", ".join(versions),
+            "versions": ", ".join(filter(None, versions)),
         },
         "runs": runs,
         "checks": checks,
