@@ -60,8 +60,8 @@ impl Zstd {
 
 /// Ways that find few matches, fastest first.
 ///
-/// - Level -1 has no Huffman codes. It gives up on what hardly shrinks, such as numbers of full precision: packing these is
-///   seven times as fast then, and unpacking twenty times.
+/// - Level -1 has no Huffman codes. It gives up on what hardly shrinks, such as numbers of full
+///   precision: packing these is seven times as fast then, and unpacking twenty times.
 /// - Tables of 64 and 256 slots. Random text and ascending numbers have short matches by chance,
 ///   which cost time, and more bytes than the Huffman codes they replace.
 const FEW_MATCHES: [Zstd; 3] =
