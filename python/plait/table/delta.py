@@ -94,7 +94,7 @@ class Delta:
             removal = {"removes_data": self._is_guarded(snapshot), "adds_data": False}
             if cast_files(self._log, self._storage_options, removal):
                 snapshot = self._log.snapshot("rewrite")
-        compaction = replace(compaction, options=_told(compaction, snapshot, self.name))
+        compaction = replace(compaction, options=_with_rules(compaction, snapshot, self.name))
         compaction = by_names_of_files(compaction, snapshot)
         is_ordered = compaction.options.on_duplicate != "keep_all"
         self._combines = compaction.options.on_duplicate in ("update", "aggregate")
@@ -259,7 +259,7 @@ def _rows(files: Sequence[LiveFile]) -> int | None:
     return sum(known) if len(known) == len(rows) else None
 
 
-def _told(compaction: Compaction, snapshot: Snapshot, name: str) -> Any:  # noqa: ANN401 - options
+def _with_rules(compaction: Compaction, snapshot: Snapshot, name: str) -> Any:  # noqa: ANN401 - options
     """The options, with what the table says of its order where they say nothing, and its rules."""
     options, said = compaction.options, snapshot.properties
     found: dict[str, Any] = {}

@@ -161,7 +161,7 @@ impl Ranks {
     }
 
     /// Whether column `column` is one of a curve whose keys have no place for a null. Its numbers have
-    /// no ranks: the bounds say only where all of them lie.
+    /// no ranks: those that are reported say only where all of them lie.
     #[must_use]
     pub fn lacks_null(&self, column: usize) -> bool {
         let part = self.shape.curve_part();
