@@ -5,12 +5,17 @@
 //! chunk a  page page page ─┐ over the limit     chunk b  page page
 //!                          ▼                              (in memory)
 //! file     … │ b │ a a a │ …   one for all chunks, without a name; each knows its pieces
+//!          the next chunks write over it when all of these are read
 //! ```
 //!
 //! # Invariants
 //! The file has no name (it is unlinked at once), so that no crash leaves it behind. Memory held is
 //! at most the limit and a page a thread, and accounted. Pages are never copied while they wait in
-//! memory.
+//! memory. No file is written over while a chunk lies in it.
+//!
+//! # Cost
+//! To write where a file has bytes already takes a third of the time: nothing is allocated, neither
+//! on disk nor in the page cache.
 //!
 //! # Not here
 //! Deciding the limit (`budget`).
@@ -20,7 +25,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Buf, Bytes};
 use parquet::errors::ParquetError;
@@ -36,64 +41,96 @@ use crate::store::{RangeReader, read_exact_at, write_all_at};
 /// How much is read from the file at once.
 const READ_BYTES: usize = 1 << 20;
 
+/// Files without a name, and those of them that nothing lies in.
+pub(crate) struct ScratchFiles {
+    dir: PathBuf,
+    context: Context,
+    idle: Mutex<Vec<File>>,
+}
+
+impl ScratchFiles {
+    /// Files in `dir`, none yet.
+    #[must_use]
+    pub(crate) fn new(dir: &Path, context: &Context) -> Arc<Self> {
+        let (dir, context) = (dir.to_owned(), context.clone());
+        Arc::new(Self { dir, context, idle: Mutex::default() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<File>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> io::Result<File> {
+        let idle = self.idle().pop();
+        idle.map_or_else(|| unnamed_file(&self.dir, &self.context), Ok)
+    }
+}
+
 /// Where chunks wait: memory up to a limit, and one file.
 pub(crate) struct Waiting {
-    dir: PathBuf,
+    scratch: Arc<ScratchFiles>,
     bytes_max: usize,
     enough_bytes: usize,
-    context: Context,
     in_memory: AtomicUsize,
     file: Mutex<Option<(Arc<File>, u64)>>,
 }
 
 impl Waiting {
     /// Keeps about `bytes_max` bytes in memory, and more as long as all buffers of the call stay
-    /// below `enough_bytes`; the rest is kept in a file in `dir`.
+    /// below `enough_bytes`; the rest is kept in a file of `scratch`.
     #[must_use]
-    pub(crate) fn new(
-        dir: &Path,
-        bytes_max: usize,
-        enough_bytes: usize,
-        context: &Context,
-    ) -> Self {
+    pub(crate) fn new(scratch: &Arc<ScratchFiles>, bytes_max: usize, enough_bytes: usize) -> Self {
         Self {
-            dir: dir.to_owned(),
+            scratch: Arc::clone(scratch),
             bytes_max,
             enough_bytes,
-            context: context.clone(),
             in_memory: AtomicUsize::new(0),
             file: Mutex::new(None),
         }
     }
 
+    fn context(&self) -> &Context {
+        &self.scratch.context
+    }
+
     /// Writes `pieces` one behind the other to the file; gives the file and where they begin.
     fn write(&self, pieces: &[Bytes]) -> io::Result<(Arc<File>, u64)> {
-        let failed = |e| io::Error::other(storage("cannot write a waiting chunk", &self.dir, e));
+        let failed =
+            |e| io::Error::other(storage("cannot write a waiting chunk", &self.scratch.dir, e));
         let len: usize = pieces.iter().map(Bytes::len).sum();
         let (file, start) = {
             let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
             if held.is_none() {
-                let file = unnamed_file(&self.dir, &self.context).map_err(failed)?;
-                *held = Some((Arc::new(file), 0));
+                *held = Some((Arc::new(self.scratch.take().map_err(failed)?), 0));
             }
             let Some((file, end)) = &mut *held else { return Ok((no_file()?, 0)) };
             let start = *end;
             *end += len as u64;
             (Arc::clone(file), start)
         };
-        self.context.faults().check("spill").map_err(failed)?;
+        self.context().faults().check("spill").map_err(failed)?;
         let mut at = start;
         for piece in pieces {
             write_all_at(&file, piece, at).map_err(failed)?;
             at += piece.len() as u64;
         }
-        if self.context.counters().spilled_bytes() == 0 {
-            self.context.events().record(Level::Info, "merge", || {
+        if self.context().counters().spilled_bytes() == 0 {
+            self.context().events().record(Level::Info, "merge", || {
                 "bytes begin to wait on disk: they do not fit the memory limit".to_owned()
             });
         }
-        self.context.counters().add_spilled(len as u64);
+        self.context().counters().add_spilled(len as u64);
         Ok((file, start))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let held = self.file.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // A reader of a chunk may outlive all of these.
+        if let Some(file) = held.and_then(|(file, _)| Arc::into_inner(file)) {
+            self.scratch.idle().push(file);
+        }
     }
 }
 
@@ -129,7 +166,7 @@ impl SpillBuffer {
             pieces: VecDeque::new(),
             memory_len: 0,
             byte_len: 0,
-            charge: waiting.context.charge(0),
+            charge: waiting.context().charge(0),
         }
     }
 
@@ -149,7 +186,7 @@ impl SpillBuffer {
         self.memory_len += len;
         self.pieces.push_back(Piece::Memory(bytes));
         let all = self.waiting.in_memory.fetch_add(len, Ordering::Relaxed) + len;
-        let held = self.waiting.context.account().held_bytes() + len as u64;
+        let held = self.waiting.context().account().held_bytes() + len as u64;
         if all > self.waiting.bytes_max && held > self.waiting.enough_bytes as u64 {
             self.spill().map_err(|e| unwrap_error(e.into()))?;
         }
@@ -216,6 +253,8 @@ impl SpillBuffer {
 impl Drop for SpillBuffer {
     fn drop(&mut self) {
         self.forget();
+        // Before `waiting`, which keeps the file only if no piece lies in it.
+        self.pieces.clear();
     }
 }
 
@@ -334,8 +373,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back_whatever_was_spilled() {
         let context = Context::new(1 << 20);
+        let scratch = ScratchFiles::new(&std::env::temp_dir(), &context);
         for bytes_max in [0, 1, 7, 100, 1000] {
-            let waiting = Arc::new(Waiting::new(&std::env::temp_dir(), bytes_max, 0, &context));
+            let waiting = Arc::new(Waiting::new(&scratch, bytes_max, 0));
             let mut buffers = [SpillBuffer::new(&waiting), SpillBuffer::new(&waiting)];
             let data: Vec<u8> = (0..=255).collect();
             for part in data.chunks(9) {
@@ -354,5 +394,31 @@ mod tests {
             }
         }
         assert_eq!(context.account().held_bytes(), 0);
+    }
+    #[test]
+    fn a_file_is_used_again_when_nothing_lies_in_it() {
+        let context = Context::new(1 << 20);
+        let scratch = ScratchFiles::new(&std::env::temp_dir(), &context);
+        let filled = |byte: u8| {
+            let mut buffer = SpillBuffer::new(&Arc::new(Waiting::new(&scratch, 0, 0)));
+            buffer.write_all(&[byte; 100]).unwrap();
+            buffer
+        };
+        let (first, second) = (filled(1), filled(2));
+        assert_eq!(scratch.idle().len(), 0, "chunks lie in both");
+        let mut late = first.get_read(0).unwrap();
+        drop(first);
+        assert_eq!(scratch.idle().len(), 0, "a reader is left");
+        drop(second);
+        assert_eq!(scratch.idle().len(), 1);
+        let third = filled(3);
+        assert_eq!(scratch.idle().len(), 0, "used again");
+        let read = |pieces: &mut Pieces| {
+            let mut bytes = Vec::new();
+            pieces.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        assert_eq!(read(&mut late), [1; 100]);
+        assert_eq!(read(&mut third.get_read(0).unwrap()), [3; 100]);
     }
 }

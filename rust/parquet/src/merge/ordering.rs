@@ -37,7 +37,7 @@ use crate::plan::COPY_SHARE_MIN;
 use crate::runtime::{Charge, Context};
 use crate::sink::KEY_INDEX_ROWS;
 use crate::source::Source;
-use crate::spill::Waiting;
+use crate::spill::{ScratchFiles, Waiting};
 
 /// Stretches shorter than this have no whole pages worth a row group of their own.
 const OWNER_ROWS_MIN: u64 = 4096;
@@ -88,6 +88,7 @@ pub(super) struct Ordering<'a> {
     context: &'a Context,
     windows: Windows,
     cursors: Vec<KeyCursor>,
+    scratch: Arc<ScratchFiles>,
     /// Encoded bytes of windows that are woven together.
     batch_bytes: u64,
     sizes: Sizes,
@@ -165,6 +166,7 @@ impl<'a> Ordering<'a> {
             context,
             windows,
             cursors: cursors.collect(),
+            scratch: ScratchFiles::new(&prepared.target().scratch(), context),
             batch_bytes: batch_bytes(prepared),
             sizes: Sizes::new(&prepared.sources),
             rows_by_memory: None,
@@ -195,10 +197,9 @@ impl<'a> Ordering<'a> {
             copy: None,
             ends_output: false,
             waiting: Arc::new(Waiting::new(
-                &self.prepared.target().scratch(),
+                &self.scratch,
                 self.prepared.sizes.waiting_bytes,
                 self.prepared.sizes.spill_bytes,
-                self.context,
             )),
             shared: SharedRuns::new(self.prepared.sizes.shared_bytes, self.context),
             rows: 0,

@@ -47,7 +47,7 @@ use crate::runtime::{Budget, Context, MemoryStage};
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
 use crate::source::Source;
-use crate::spill::Waiting;
+use crate::spill::{ScratchFiles, Waiting};
 use crate::store::{Completed, Stores};
 use crate::weave::{LeafFooters, Tiers, WeaveContext};
 
@@ -304,7 +304,8 @@ fn write(
         page_version: None,
     };
     let waiting_bytes = budget.bytes(MemoryStage::OverlayChunks);
-    let waiting = Arc::new(Waiting::new(&target.scratch(), waiting_bytes, 0, context));
+    let scratch = ScratchFiles::new(&target.scratch(), context);
+    let waiting = Arc::new(Waiting::new(&scratch, waiting_bytes, 0));
     let mut output = Output::create(target.create(name)?, &shape.schema, &weaving.properties)?
         .with_type_defined(&floats);
     let mut writer = write::OverlayWriter {

@@ -34,7 +34,7 @@ use crate::output::TempFile;
 use crate::page::unwrap_error;
 use crate::runtime::{Charge, Context};
 use crate::sink::{Finished, Output, append};
-use crate::spill::{SpillBuffer, Waiting};
+use crate::spill::{ScratchFiles, SpillBuffer, Waiting};
 
 /// Rows of a page, and of a row group: 256 kB of ids of sixteen sources.
 const PAGE_ROWS: usize = 128 << 10;
@@ -117,7 +117,8 @@ impl RowMapWriter {
             MapColumn::new(descrs.column(0), header.sources.len().max(1))?,
             MapColumn::new(descrs.column(1), Fate::COUNT)?,
         ];
-        let waiting = Arc::new(Waiting::new(scratch, usize::MAX, usize::MAX, context));
+        let waiting =
+            Arc::new(Waiting::new(&ScratchFiles::new(scratch, context), usize::MAX, usize::MAX));
         Ok(Self {
             header,
             output: Output::create(temp, &schema, &Arc::new(properties))?,

@@ -38,7 +38,7 @@ use crate::ranks::KeyForm;
 use crate::runtime::{Charge, Context, MemoryStage, Pool};
 use crate::sink::Output;
 use crate::source::Source;
-use crate::spill::Waiting;
+use crate::spill::{ScratchFiles, Waiting};
 use crate::weave::{LeafFooters, RowsToSort, SharedWork, Tiers, WeaveContext, weave_sorted};
 
 /// Pages of temp files are not smaller: their headers and indexes would be most of them.
@@ -150,7 +150,8 @@ impl<'a> LooseSort<'a> {
         let mut rows_max = self.rows_max;
         loop {
             let feed = Mutex::new(ChunkFeed { loose, rows_max, written: Vec::new() });
-            let work = SortWork { sort: self, feed, is_too_large: AtomicBool::new(false) };
+            let scratch = ScratchFiles::new(&self.target.scratch(), self.context());
+            let work = SortWork { sort: self, feed, scratch, is_too_large: AtomicBool::new(false) };
             let outcome = work.run(&mut temps);
             let is_too_large = work.is_too_large.load(Ordering::Relaxed);
             let feed = work.feed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -245,6 +246,7 @@ struct ChunkFeed {
 struct SortWork<'a> {
     sort: &'a LooseSort<'a>,
     feed: Mutex<ChunkFeed>,
+    scratch: Arc<ScratchFiles>,
     is_too_large: AtomicBool,
 }
 
@@ -405,12 +407,7 @@ impl Work for SortWork<'_> {
             steps: steps(&ranges)?,
             order,
             runs,
-            waiting: Arc::new(Waiting::new(
-                &sort.target.scratch(),
-                sizes.waiting_bytes,
-                sizes.spill_bytes,
-                sort.context(),
-            )),
+            waiting: Arc::new(Waiting::new(&self.scratch, sizes.waiting_bytes, sizes.spill_bytes)),
             _charge: charge,
         }))
     }
