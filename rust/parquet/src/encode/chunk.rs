@@ -17,7 +17,7 @@
 //! # Not here
 //! Which rows come next (`weave`).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, PageType, Type as Physical};
@@ -34,7 +34,7 @@ use super::facts::{Facts, PageLevels, ValueFacts};
 use super::floats::FloatOrder;
 use super::ids::Ids;
 use super::index::IndexWriter;
-use super::pack::{Codec, Packers, Zstd};
+use super::pack::{Codec, Packers, ZstdTrial};
 use super::packed::{About, len_u32, pack_body, too_large};
 pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
@@ -83,8 +83,8 @@ pub(crate) struct PageRules<'a> {
     pub is_v2: bool,
     /// The codec of bodies.
     pub codec: Compression,
-    /// Where it is kept how ZSTD packs the leaf, if the caller does not say.
-    pub zstd: Option<&'a OnceLock<Zstd>>,
+    /// How ZSTD packs the leaf, if the caller does not say.
+    pub zstd: Option<&'a ZstdTrial>,
     /// How plain values are encoded again, if they are.
     pub encoding: Option<ValueEncoding<'a>>,
     /// Longest bounds.
@@ -260,7 +260,7 @@ impl<'a> ChunkWriter<'a> {
             return Ok(codec);
         }
         let codec = match self.rules.zstd {
-            Some(chosen) => self.packers.choose(self.rules.codec.into(), chosen, body)?,
+            Some(trial) => self.packers.choose(self.rules.codec.into(), trial, body)?,
             None => self.rules.codec.into(),
         };
         self.codec = Some(codec);

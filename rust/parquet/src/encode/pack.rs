@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! zstd, level not fixed    beginning of a page of a leaf, packed in four to eight ways ─▶ the
-//!                          fastest that is within 4 % of the smallest is kept for the leaf
+//!                          fastest that is within 4 % of the smallest (or the smallest, if sizes
+//!                          are what counts) is kept for the leaf
 //! ```
 //!
 //! # Invariants
@@ -10,7 +11,7 @@
 //! not on threads. Every way writes frames that any ZSTD reads.
 //!
 //! # Cost
-//! One context a thread for ZSTD. A leaf packs 256 kB four to eight times more than it would have
+//! One context a thread for ZSTD. A leaf packs 128 kB four to eight times more than it would have
 //! to.
 //!
 //! # Not here
@@ -83,10 +84,25 @@ const PROBE: Zstd = MANY_MATCHES[3];
 const TRIAL_BYTES_MIN: usize = 32 << 10;
 
 /// How much of a page is tried.
-const TRIAL_BYTES_MAX: usize = 256 << 10;
+const TRIAL_BYTES_MAX: usize = 128 << 10;
 
-/// What a way may be larger than the smallest.
+/// What a faster way may be larger than the smallest.
 const SLACK: f64 = 1.04;
+
+/// Which way of ZSTD suits a leaf: found on its first page worth it.
+#[derive(Debug)]
+pub(crate) struct ZstdTrial {
+    slack: f64,
+    chosen: OnceLock<Zstd>,
+}
+
+impl ZstdTrial {
+    /// A trial that prefers faster ways, unless the `smallest` is asked for.
+    #[must_use]
+    pub(crate) fn new(smallest: bool) -> Self {
+        Self { slack: if smallest { 1.0 } else { SLACK }, chosen: OnceLock::new() }
+    }
+}
 
 /// A codec and how it packs, of which ZSTD has more than the parquet crate's type knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,35 +139,44 @@ impl Packers {
         }
     }
 
-    /// The codec for a leaf whose first page is `body`: as `chosen` says, or as a trial finds that
-    /// is kept there.
+    /// The codec for a leaf whose first page is `body`, as `trial` found or finds.
     ///
     /// # Errors
     /// As [`pack`](Self::pack).
-    pub(crate) fn choose(
-        &self,
-        codec: Codec,
-        chosen: &OnceLock<Zstd>,
-        body: &[u8],
-    ) -> Result<Codec> {
+    pub(crate) fn choose(&self, codec: Codec, trial: &ZstdTrial, body: &[u8]) -> Result<Codec> {
         let Codec::Zstd(_) = codec else { return Ok(codec) };
-        Ok(match chosen.get() {
+        Ok(match trial.chosen.get() {
             Some(way) => Codec::Zstd(*way),
             None if body.len() < TRIAL_BYTES_MIN => codec,
             None => {
-                let way = self.try_all(&body[..body.len().min(TRIAL_BYTES_MAX)])?;
-                Codec::Zstd(*chosen.get_or_init(|| way))
+                let way = self.try_all(&body[..body.len().min(TRIAL_BYTES_MAX)], trial.slack)?;
+                Codec::Zstd(*trial.chosen.get_or_init(|| way))
             }
         })
     }
 
-    fn try_all(&self, body: &[u8]) -> Result<Zstd> {
+    /// Bytes of `body`, packed: those that tell which of several encodings is smaller.
+    ///
+    /// # Errors
+    /// As [`pack`](Self::pack).
+    pub(crate) fn probe(&self, codec: Codec, body: &[u8]) -> Result<usize> {
+        match codec {
+            Codec::Zstd(_) => {
+                let few = self.packed_len(Codec::Zstd(FEW_MATCHES[1]), body)?;
+                Ok(few.min(self.packed_len(Codec::Zstd(PROBE), body)?))
+            }
+            Codec::Other(_) => self.packed_len(codec, body),
+        }
+    }
+
+    fn packed_len(&self, codec: Codec, body: &[u8]) -> Result<usize> {
         let mut packed = Vec::new();
-        let mut len = |way| {
-            packed.clear();
-            self.zstd(way, body, &mut packed)?;
-            Ok::<usize, Error>(packed.len())
-        };
+        self.pack(codec, body, &mut packed)?;
+        Ok(packed.len())
+    }
+
+    fn try_all(&self, body: &[u8], slack: f64) -> Result<Zstd> {
+        let len = |way| self.packed_len(Codec::Zstd(way), body);
         let mut tries = Vec::new();
         for way in FEW_MATCHES {
             tries.push((way, len(way)?));
@@ -163,7 +188,7 @@ impl Packers {
                 tries.push((way, if way == PROBE { probed } else { len(way)? }));
             }
         }
-        let enough = least(&tries) as f64 * SLACK;
+        let enough = least(&tries) as f64 * slack;
         let good = tries.iter().find(|(_, len)| *len as f64 <= enough);
         Ok(good.map_or(Zstd::level(ZSTD_LEVEL), |(way, _)| *way))
     }
@@ -274,12 +299,12 @@ mod tests {
     #[test]
     fn the_way_is_chosen_once_and_costs_little() {
         let packers = Packers::default();
-        let chosen = OnceLock::new();
+        let trial = ZstdTrial::new(false);
         let codec = Codec::Zstd(Zstd::level(3));
-        assert_eq!(packers.choose(codec, &chosen, &text(100)).unwrap(), codec);
-        assert_eq!(chosen.get(), None, "too small to tell");
+        assert_eq!(packers.choose(codec, &trial, &text(100)).unwrap(), codec);
+        assert_eq!(trial.chosen.get(), None, "too small to tell");
         let body = text(200_000);
-        let best = packers.choose(codec, &chosen, &body).unwrap();
+        let best = packers.choose(codec, &trial, &body).unwrap();
         let mut packed = Vec::new();
         packers.pack(best, &body, &mut packed).unwrap();
         for way in FEW_MATCHES.into_iter().chain(MANY_MATCHES) {
@@ -287,7 +312,31 @@ mod tests {
             packers.zstd(way, &body, &mut rival).unwrap();
             assert!(packed.len() as f64 <= rival.len() as f64 * SLACK, "{best:?} against {way:?}");
         }
-        assert_eq!(packers.choose(codec, &chosen, &[]).unwrap(), best, "kept");
+        assert_eq!(packers.choose(codec, &trial, &[]).unwrap(), best, "kept");
+    }
+
+    #[test]
+    fn the_smallest_way_is_chosen_where_it_is_asked_for() {
+        let mut state = 1_u64;
+        let mut words = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            format!(
+                "{} of {}, ",
+                ["merge", "overlay", "scan"][(state >> 60) as usize % 3],
+                state >> 55
+            )
+        };
+        let body: Vec<u8> = (0..20_000).flat_map(|_| words().into_bytes()).collect();
+        let (packers, codec) = (Packers::default(), Codec::Zstd(Zstd::level(3)));
+        let size = |smallest| {
+            let best = packers.choose(codec, &ZstdTrial::new(smallest), &body).unwrap();
+            packers.packed_len(best, &body[..TRIAL_BYTES_MAX]).unwrap()
+        };
+        let all = FEW_MATCHES.into_iter().chain(MANY_MATCHES);
+        let sizes =
+            all.map(|way| packers.packed_len(Codec::Zstd(way), &body[..TRIAL_BYTES_MAX]).unwrap());
+        assert_eq!(size(true), sizes.min().unwrap());
+        assert!(size(true) < size(false), "a faster way is a little larger");
     }
 
     #[test]
@@ -299,7 +348,8 @@ mod tests {
         };
         let body: Vec<u8> = (0..20_000).flat_map(|_| id().to_le_bytes()).collect();
         let packers = Packers::default();
-        let best = packers.choose(Codec::Zstd(Zstd::level(3)), &OnceLock::new(), &body).unwrap();
+        let best =
+            packers.choose(Codec::Zstd(Zstd::level(3)), &ZstdTrial::new(false), &body).unwrap();
         let mut packed = Vec::new();
         packers.pack(best, &body, &mut packed).unwrap();
         for level in [-1, 1, 2, 3] {
@@ -321,7 +371,7 @@ mod tests {
         let packers = Packers::default();
         for (body, expected) in [(body, false), (text(200_000), true)] {
             let best =
-                packers.choose(Codec::Zstd(Zstd::level(3)), &OnceLock::new(), &body).unwrap();
+                packers.choose(Codec::Zstd(Zstd::level(3)), &ZstdTrial::new(false), &body).unwrap();
             let mut packed = Vec::new();
             packers.pack(best, &body, &mut packed).unwrap();
             assert_eq!(packed.len() < body.len() / 2, expected, "{best:?}");

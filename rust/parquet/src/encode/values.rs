@@ -30,7 +30,7 @@ use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath};
 use plait_core::{Error, Kind, Result};
 
 use super::foreign::{FromPlain, typed_values};
-use super::pack::{Codec, Packers, Zstd};
+use super::pack::Packers;
 use crate::block::Layout;
 use crate::leaf::with_physical;
 use crate::options::EncodingOption;
@@ -44,9 +44,6 @@ const TRIAL_BYTES_MAX: usize = 128 << 10;
 
 /// What is not smaller than this share of plain values is not worth decoding.
 const SHARE_MAX: f64 = 0.97;
-
-/// The level of ZSTD that is tried: sizes compare alike at all of them.
-const TRIAL_LEVEL: i32 = 1;
 
 /// How the values of pages of a leaf are encoded.
 #[derive(Clone, Copy, Debug)]
@@ -96,15 +93,7 @@ impl ValueEncoding<'_> {
             return Ok(Encoding::PLAIN);
         }
         let values = beginning(descr, values);
-        let codec = match codec {
-            Compression::ZSTD(_) => Codec::Zstd(Zstd::level(TRIAL_LEVEL)),
-            other => Codec::Other(other),
-        };
-        let packed = |values: &[u8]| {
-            let mut out = Vec::new();
-            packers.pack(codec, values, &mut out)?;
-            Ok::<usize, Error>(out.len())
-        };
+        let packed = |values: &[u8]| packers.probe(codec.into(), values);
         let plain = match descr.physical_type() {
             Physical::BOOLEAN => packed(&crate::block::fold::pack_booleans(values))?,
             _ => packed(values)?,

@@ -14,7 +14,7 @@
 //! # Not here
 //! What comes next (`ordering`); publishing (`publish`).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::key::prefix_len;
@@ -29,7 +29,8 @@ use super::sizes::Written;
 use super::weaver::Weaver;
 use crate::combine::Combine;
 use crate::encode::Chunk;
-use crate::options::MergeOptions;
+use crate::encode::pack::ZstdTrial;
+use crate::options::{EncodingOption, MergeOptions};
 use crate::plan::{OpenSources, Plan};
 use crate::queue::{self, Queue, Work};
 use crate::report::Copied;
@@ -168,9 +169,10 @@ fn weave_context(
         packers: Arc::default(),
         unions: Arc::default(),
         carried: Arc::default(),
-        zstd: options
-            .leaves_level_open()
-            .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
+        zstd: options.leaves_level_open().then(|| {
+            let smallest = options.encoding == EncodingOption::Smallest;
+            Arc::new(prepared.leaves.iter().map(|_| ZstdTrial::new(smallest)).collect())
+        }),
         encodings: TriedEncodings::new(options.encoding, prepared.leaves.len()),
         tiers: Tiers::of(&options.copy_tiers),
         asked_dictionary: options.dictionary,

@@ -21,7 +21,7 @@ use crate::block::{BlockReader, Contents, Layout};
 use crate::encode::PageBuffer;
 use crate::encode::facts::Facts;
 use crate::encode::floats::FloatOrder;
-use crate::encode::pack::{Packers, Zstd};
+use crate::encode::pack::{Packers, ZstdTrial};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{EncodingOption, VerifyPages};
 use crate::page::pages::Stored;
@@ -43,7 +43,7 @@ pub(crate) struct WeaveContext {
     /// Contexts of codecs.
     pub packers: Arc<Packers>,
     /// How ZSTD packs each leaf; none when the caller fixed its level.
-    pub zstd: Option<Arc<Vec<OnceLock<Zstd>>>>,
+    pub zstd: Option<Arc<Vec<ZstdTrial>>>,
     /// The encodings that are tried, and the one chosen for each leaf; none if none is tried.
     pub encodings: Option<Arc<TriedEncodings>>,
     /// Dictionaries that were united for the last window.
