@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import threading
 import time
 from collections import Counter
@@ -398,17 +399,47 @@ def test_a_missing_bucket_is_named_in_one_sentence(options, tmp_path):
 def test_an_object_that_changes_is_noticed(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     one = f"/{bucket.name}/in/0.parquet"
+    noise = random.Random(7)
+    table = rows(0, 4).append_column(
+        "noise", pa.array([noise.randbytes(64) for _ in range(len(rows(0, 4)))])
+    )
+    # Larger than what opening it brings.
+    assert len(parquet(table)) > 1_000_000
+    bucket.put("in/0.parquet", parquet(table))
 
     class Log(list):
         def append(self, entry):
             super().append(entry)
-            if entry == ("GET", one) and self.count(entry) == 1:
-                bucket.put("in/0.parquet", parquet(rows(1, 4), row_group_size=8_000))
+            if entry == ("GET", one) and self.count(entry) == 2:
+                bucket.put("in/0.parquet", parquet(table.slice(1)))
 
     s3_proxy.log = Log()
     with pytest.raises(plait.SourceChanged, match=r"0\.parquet"):
         plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
     assert bucket.keys("out/") == []
+
+
+def test_a_small_object_takes_one_request(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    names = [f"/{bucket.name}/in/{part}.parquet" for part in range(4)]
+
+    def asked(method: str) -> list[str]:
+        return sorted(path for kind, path in s3_proxy.log if kind == method and path in names)
+
+    assert plait.plan(f"{bucket.url}/in", sort_by="k", storage_options=options).rows == ROWS
+    assert asked("GET") == names and not asked("HEAD")
+    s3_proxy.log.clear()
+    plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    assert asked("GET") == names
+    assert asked("HEAD") == names  # whether they changed meanwhile
+    assert bucket.table("out/") == expected()
+
+
+def test_an_object_without_bytes_is_no_parquet_file(bucket, s3_proxy):
+    bucket.put("in/0.parquet", b"")
+    options = bucket.server.options(s3_proxy.url)
+    with pytest.raises(plait.CorruptSource, match=r"in/0\.parquet"):
+        plait.inspect(f"{bucket.url}/in/0.parquet", storage_options=options)
 
 
 def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):

@@ -30,6 +30,15 @@ pub trait Bucket: Send + Sync {
     /// [`Kind::Storage`](plait_core::Kind::Storage).
     fn head(&self, key: &str) -> Result<Option<Meta>>;
 
+    /// Looks an object up and, where the store can do both in one request, reads its last `len`
+    /// bytes, or all if it has fewer. Elsewhere the bytes are empty.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn open(&self, key: &str, _len: u64) -> Result<Option<(Meta, Bytes)>> {
+        Ok(self.head(key)?.map(|meta| (meta, Bytes::new())))
+    }
+
     /// Reads bytes of an object, of the version that `meta` names if the store can tell.
     ///
     /// # Errors

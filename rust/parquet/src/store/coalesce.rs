@@ -4,6 +4,7 @@
 //! read a..b  ─ in a held window? ─ yes ─▶ slice
 //!              │ no
 //!              ├─ the end of the file  ─▶ one request for the last 256 KB: footer and indexes
+//!              │                          (if opening the object did not bring these)
 //!              ├─ at or in a window    ─▶ it grows, to twice its size: 64 KB, 128 KB, … 1 MB
 //!              ├─ to be read again     ─▶ one request for exactly a..b, which is a window then
 //!              └─ anywhere else, or large ─▶ one request for exactly a..b
@@ -28,7 +29,7 @@ use super::reader::{ObjectVersion, RangeReader, check_range};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
-const TAIL_BYTES: u64 = 256 << 10;
+pub(super) const TAIL_BYTES: u64 = 256 << 10;
 
 /// The first and the largest window.
 const WINDOW_BYTES: u64 = 64 << 10;
@@ -156,8 +157,14 @@ pub(super) struct Coalesced<S> {
 }
 
 impl<S: RangeReader> Coalesced<S> {
-    pub(super) fn new(inner: S, windows: &Arc<WindowCache>) -> Self {
+    /// Joins reads of `inner`, whose last bytes are `tail`; empty if they are not known.
+    pub(super) fn new(inner: S, tail: Bytes, windows: &Arc<WindowCache>) -> Self {
         let id = windows.files.fetch_add(1, Ordering::Relaxed);
+        if let Some(start) = inner.len().checked_sub(tail.len() as u64)
+            && !tail.is_empty()
+        {
+            windows.keep(id, start, tail);
+        }
         Self { inner, id, windows: Arc::clone(windows) }
     }
 
@@ -310,7 +317,8 @@ mod tests {
     fn noted(len: u64, limit: usize) -> (Coalesced<NotedReads>, Context) {
         let context = Context::new(limit);
         let windows = Arc::new(WindowCache::new(&context));
-        (Coalesced::new(NotedReads { len, reads: Mutex::default() }, &windows), context)
+        let reads = NotedReads { len, reads: Mutex::default() };
+        (Coalesced::new(reads, Bytes::new(), &windows), context)
     }
 
     fn check(store: &Coalesced<NotedReads>, range: Range<u64>) {
@@ -372,6 +380,21 @@ mod tests {
         let reads = store.inner.reads.lock().unwrap().clone();
         assert_eq!(reads, [len - TAIL_BYTES..len, 0..1 << 20]);
         assert_eq!(store.read(len..len + 1).unwrap_err().kind(), Kind::CorruptSource);
+    }
+
+    #[test]
+    fn what_opening_brought_is_not_read_again() {
+        let context = Context::new(512 << 20);
+        let windows = Arc::new(WindowCache::new(&context));
+        let reads = NotedReads { len: 1_000_000, reads: Mutex::default() };
+        let tail: Bytes = (800_000..1_000_000_u64).map(|n| (n % 251) as u8).collect();
+        let store = Coalesced::new(reads, tail, &windows);
+        for range in [999_992..1_000_000, 850_000..900_000, 800_000..1_000_000] {
+            check(&store, range);
+        }
+        assert_eq!(store.inner.reads.lock().unwrap().clone(), []);
+        check(&store, 799_999..800_000);
+        assert_eq!(store.inner.reads.lock().unwrap().clone(), [799_999..800_000]);
     }
 
     #[test]

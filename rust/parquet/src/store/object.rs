@@ -1,6 +1,7 @@
 //! An object in a bucket, read by ranged requests.
 //!
 //! ```text
+//! open        ──▶ bucket ──▶ GET the last bytes: also tells length and version
 //! read(range) ──▶ bucket ──▶ GET bytes=a..b, if-match: the version first seen
 //! ```
 //!
@@ -38,17 +39,18 @@ struct FoundObject {
 }
 
 impl ObjectFile {
-    /// Looks the object up.
-    pub(super) fn open(place: Place, location: &str) -> Result<Self> {
-        let meta = match place.key() {
+    /// Looks the object up. Also gives its last bytes, at most `tail_max`, if the store sent them.
+    pub(super) fn open(place: Place, location: &str, tail_max: u64) -> Result<(Self, Bytes)> {
+        let opened = match place.key() {
             "" => None,
-            key => place.bucket().head(key)?,
+            key => place.bucket().open(key, tail_max)?,
         };
-        let FoundObject { place, meta } = match meta {
-            Some(meta) => FoundObject { place, meta },
-            None => moved(&place)?.ok_or_else(|| not_found(location))?,
+        let (FoundObject { place, meta }, tail) = match opened {
+            Some((meta, tail)) => (FoundObject { place, meta }, tail),
+            None => (moved(&place)?.ok_or_else(|| not_found(location))?, Bytes::new()),
         };
-        Ok(Self { location: location.to_owned(), place, meta, moved: OnceLock::new() })
+        let location = location.to_owned();
+        Ok((Self { location, place, meta, moved: OnceLock::new() }, tail))
     }
 
     /// Where the object is now, if it is not where it was and has the same length there.
@@ -157,8 +159,9 @@ mod tests {
     fn objects_are_read_by_range_and_pinned_to_their_version() {
         let bucket = memory(&[("d/a.parquet", b"0123456789")]);
         let place = Place::of_own(bucket.clone(), "d/a.parquet");
-        let file = ObjectFile::open(place.clone(), "mem").unwrap();
+        let (file, tail) = ObjectFile::open(place.clone(), "mem", 4).unwrap();
         assert_eq!((file.len(), file.is_local()), (10, false));
+        assert_eq!(&tail[..], b"6789");
         assert_eq!(&file.read(2..5).unwrap()[..], b"234");
         assert!(file.read(10..10).unwrap().is_empty());
         assert_eq!(file.read(9..11).unwrap_err().kind(), Kind::CorruptSource);
@@ -166,7 +169,7 @@ mod tests {
         put(&bucket, "d/a.parquet", b"9876543210");
         assert_eq!(file.check_unchanged().unwrap_err().kind(), Kind::SourceChanged);
         assert_eq!(file.read(2..5).unwrap_err().kind(), Kind::SourceChanged);
-        let absent = ObjectFile::open(place.with_key("d/b".into()), "mem").err().unwrap();
+        let absent = ObjectFile::open(place.with_key("d/b".into()), "mem", 4).err().unwrap();
         assert_eq!(absent.kind(), Kind::SourceNotFound);
     }
 
@@ -175,7 +178,8 @@ mod tests {
         let place = Place::of_own(memory(&[("a", b"0123")]), "a");
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let file = ObjectFile::open(place, "mem").unwrap();
+            let (file, tail) = ObjectFile::open(place, "mem", 100).unwrap();
+            assert_eq!(&tail[..], b"0123");
             assert_eq!(&file.read(1..3).unwrap()[..], b"12");
         });
     }
@@ -187,7 +191,8 @@ mod tests {
         assert!(e.hint().unwrap().contains("s3"));
     }
 
-    /// Answers HEAD and ranged GET for `/d/a b.parquet`, everything else with 404.
+    /// Answers HEAD and ranged GET for `/d/a b.parquet`, and for `/d/whole.parquet` as servers do
+    /// that do not know ranges from the end; everything else with 404.
     fn answer(stream: TcpStream, body: &[u8]) {
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let mut out = stream;
@@ -199,11 +204,18 @@ mod tests {
             let range = head
                 .iter()
                 .find_map(|l| l.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-            if !request.contains("/d/a%20b.parquet") {
+            let knows_ends = request.contains("/d/a%20b.parquet");
+            let range = range.filter(|range| knows_ends || !range.starts_with('-'));
+            if !knows_ends && !request.contains("/d/whole.parquet") {
                 out.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
             } else if let Some(range) = range {
                 let (a, b) = range.split_once('-').unwrap();
-                let (a, b): (usize, usize) = (a.parse().unwrap(), b.parse().unwrap());
+                let b: usize = b.parse().unwrap();
+                let last = body.len() - 1;
+                let (a, b) = match a.parse() {
+                    Ok(a) => (a, b),
+                    Err(_) => (body.len().saturating_sub(b), last),
+                };
                 let part = &body[a..=b];
                 let (n, all) = (part.len(), body.len());
                 write!(out, "HTTP/1.1 206 Partial Content\r\n{common}Content-Length: {n}\r\nContent-Range: bytes {a}-{b}/{all}\r\n\r\n").unwrap();
@@ -211,6 +223,9 @@ mod tests {
             } else {
                 let n = body.len();
                 write!(out, "HTTP/1.1 200 OK\r\n{common}Content-Length: {n}\r\n\r\n").unwrap();
+                if request.starts_with("GET") {
+                    out.write_all(body).unwrap();
+                }
             }
         }
     }
@@ -224,11 +239,13 @@ mod tests {
                 std::thread::spawn(move || answer(stream.unwrap(), b"0123456789"));
             }
         });
-        let file = stores().open(&format!("{root}/d/a%20b.parquet")).unwrap();
-        assert_eq!(file.len(), 10);
-        assert_eq!(&file.read(0..10).unwrap()[..], b"0123456789");
-        assert_eq!(&file.read(7..9).unwrap()[..], b"78");
-        file.check_unchanged().unwrap();
+        for name in ["a%20b", "whole"] {
+            let file = stores().open(&format!("{root}/d/{name}.parquet")).unwrap();
+            assert_eq!(file.len(), 10);
+            assert_eq!(&file.read(0..10).unwrap()[..], b"0123456789");
+            assert_eq!(&file.read(7..9).unwrap()[..], b"78");
+            file.check_unchanged().unwrap();
+        }
         let missing = stores().open(&format!("{root}/d/c.parquet")).err().unwrap();
         assert_eq!(missing.kind(), Kind::SourceNotFound);
     }

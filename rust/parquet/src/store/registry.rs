@@ -108,8 +108,9 @@ impl Stores {
         match self.locate(location)? {
             Location::Local(path) => Ok(Arc::new(local::LocalReader::open(&path, location)?)),
             Location::Object(place) => {
-                let file = object::ObjectFile::open(place, location)?;
-                Ok(Arc::new(coalesce::Coalesced::new(file, &self.0.windows)))
+                let tail_max = coalesce::TAIL_BYTES;
+                let (file, tail) = object::ObjectFile::open(place, location, tail_max)?;
+                Ok(Arc::new(coalesce::Coalesced::new(file, tail, &self.0.windows)))
             }
         }
     }

@@ -19,10 +19,11 @@ use bytes::Bytes;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode,
-    PutPayload,
+    GetOptions, GetRange, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
+    PutMode, PutPayload,
 };
 use plait_core::{Error, Kind, Result};
+use tokio::task::JoinSet;
 use url::{Position, Url};
 
 use super::bucket::{Bucket, Completed, Meta, Upload};
@@ -37,6 +38,9 @@ use crate::runtime::Context;
 /// How often a request is repeated whose answer broke off, and the first pause.
 const REPEATS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How many folders are listed at the same time.
+const LISTED_AT_ONCE: usize = 16;
 
 type Make = Box<dyn Fn() -> Result<Client> + Send + Sync>;
 
@@ -163,6 +167,25 @@ impl Bucket for Remote {
         }
     }
 
+    fn open(&self, key: &str, len: u64) -> Result<Option<(Meta, Bytes)>> {
+        let path = self.path(key)?;
+        let get = |store: Arc<dyn ObjectStore>| {
+            let path = path.clone();
+            let options = GetOptions::new().with_range(Some(GetRange::Suffix(len)));
+            async move {
+                let found = store.get_opts(&path, options).await?;
+                let meta = found.meta.clone();
+                Ok((meta, found.bytes().await?))
+            }
+        };
+        match self.run(Duration::ZERO, get)? {
+            Ok((meta, tail)) => Ok(Some((meta_of(meta), tail))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) if is_without_ends(&e) => Ok(self.head(key)?.map(|meta| (meta, Bytes::new()))),
+            Err(e) => Err(request_error(e, &self.at(key))),
+        }
+    }
+
     fn read(&self, key: &str, range: Range<u64>, meta: &Meta) -> Result<Bytes> {
         let path = self.path(key)?;
         let mut options = GetOptions::new();
@@ -185,16 +208,15 @@ impl Bucket for Remote {
     fn list(&self, prefix: &str, deep: bool) -> Result<Vec<String>> {
         let root = self.path(prefix)?;
         let (mut keys, mut open) = (Vec::new(), vec![root]);
-        while let Some(folder) = open.pop() {
-            let list = |store: Arc<dyn ObjectStore>| {
-                let folder = folder.clone();
-                async move { store.list_with_delimiter(Some(&folder)).await }
-            };
+        while !open.is_empty() {
+            let folders = open.split_off(open.len().saturating_sub(LISTED_AT_ONCE));
+            let list = |store: Arc<dyn ObjectStore>| list_folders(store, folders.clone());
             let listed = self.run(Duration::ZERO, list)?;
-            let listed = listed.map_err(|e| request_error(e, &self.at(prefix)))?;
-            keys.extend(listed.objects.into_iter().map(|object| object.location.to_string()));
-            if deep {
-                open.extend(listed.common_prefixes);
+            for folder in listed.map_err(|e| request_error(e, &self.at(prefix)))? {
+                keys.extend(folder.objects.into_iter().map(|object| object.location.to_string()));
+                if deep {
+                    open.extend(folder.common_prefixes);
+                }
             }
         }
         Ok(keys)
@@ -313,6 +335,38 @@ fn meta_of(meta: ObjectMeta) -> Meta {
         tag: meta.e_tag,
         modified: Some(meta.last_modified.to_rfc3339()),
         modified_at: Some(meta.last_modified.into()),
+    }
+}
+
+/// What is directly in each of `folders`, in any order.
+async fn list_folders(
+    store: Arc<dyn ObjectStore>,
+    folders: Vec<Path>,
+) -> object_store::Result<Vec<ListResult>> {
+    let mut lists = JoinSet::new();
+    for folder in folders {
+        let store = Arc::clone(&store);
+        lists.spawn(async move { store.list_with_delimiter(Some(&folder)).await });
+    }
+    let mut listed = Vec::new();
+    while let Some(list) = lists.join_next().await {
+        listed.push(list??);
+    }
+    Ok(listed)
+}
+
+/// Whether the store cannot read the end of this object: Azure has no such requests, some servers
+/// send the whole object, and an empty one has no bytes (416).
+fn is_without_ends(e: &object_store::Error) -> bool {
+    match e {
+        object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
+            true
+        }
+        object_store::Error::Generic { source, .. } => {
+            let text = source.to_string();
+            text.contains("non-partial") || text.contains("status code: 416")
+        }
+        _ => false,
     }
 }
 
