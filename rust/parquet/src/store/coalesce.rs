@@ -154,18 +154,26 @@ pub(super) struct Coalesced<S> {
     inner: S,
     id: u64,
     windows: Arc<WindowCache>,
+    /// The last bytes, until the first read: as a window they could be gone by then.
+    tail: Mutex<Option<(Bytes, Charge)>>,
 }
 
 impl<S: RangeReader> Coalesced<S> {
     /// Joins reads of `inner`, whose last bytes are `tail`; empty if they are not known.
     pub(super) fn new(inner: S, tail: Bytes, windows: &Arc<WindowCache>) -> Self {
         let id = windows.files.fetch_add(1, Ordering::Relaxed);
-        if let Some(start) = inner.len().checked_sub(tail.len() as u64)
-            && !tail.is_empty()
-        {
-            windows.keep(id, start, tail);
-        }
-        Self { inner, id, windows: Arc::clone(windows) }
+        let charge = windows.context.charge(tail.len());
+        let tail = Mutex::new((!tail.is_empty()).then_some((tail, charge)));
+        Self { inner, id, windows: Arc::clone(windows), tail }
+    }
+
+    /// Makes the last bytes a window; gives those of `range`, if they are all among them.
+    fn first(&self, range: &Range<u64>) -> Option<Bytes> {
+        let (tail, _charge) = self.tail.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let start = self.len().checked_sub(tail.len() as u64)?;
+        self.windows.keep(self.id, start, tail.clone());
+        let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();
+        tail.get(at(range.start)?..at(range.end)?).map(Bytes::copy_from_slice)
     }
 
     /// What to read for `range`, behind a window of so many bytes; `None` to read just that.
@@ -228,7 +236,7 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         if check_range(&range, self.len(), self.path())? == 0 {
             return Ok(Bytes::new());
         }
-        if let Some(found) = self.windows.find(self.id, &range) {
+        if let Some(found) = self.first(&range).or_else(|| self.windows.find(self.id, &range)) {
             return Ok(found);
         }
         let before = self.windows.before(self.id, range.start);
@@ -248,7 +256,7 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         if range.end.saturating_sub(range.start) < LARGE_BYTES {
             return self.read(range);
         }
-        if let Some(found) = self.windows.find(self.id, &range) {
+        if let Some(found) = self.first(&range).or_else(|| self.windows.find(self.id, &range)) {
             return Ok(found);
         }
         let bytes = self.inner.read(range.clone())?;
@@ -384,11 +392,16 @@ mod tests {
 
     #[test]
     fn what_opening_brought_is_not_read_again() {
-        let context = Context::new(512 << 20);
+        let context = Context::new(16 << 20);
         let windows = Arc::new(WindowCache::new(&context));
         let reads = NotedReads { len: 1_000_000, reads: Mutex::default() };
         let tail: Bytes = (800_000..1_000_000_u64).map(|n| (n % 251) as u8).collect();
         let store = Coalesced::new(reads, tail, &windows);
+        let others = NotedReads { len: 64 << 20, reads: Mutex::default() };
+        let other = Coalesced::new(others, Bytes::new(), &windows);
+        for place in (0..64).map(|n| n << 20) {
+            check(&other, place..place + 10);
+        }
         for range in [999_992..1_000_000, 850_000..900_000, 800_000..1_000_000] {
             check(&store, range);
         }
