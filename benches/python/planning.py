@@ -2,11 +2,14 @@
 
     .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3] [--overlap all]
     .venv/bin/python benches/python/planning.py --files 100000 --spark
+    .venv/bin/python benches/python/planning.py --files 100000 --objects
 
 Files of 800 rows by text and number, each of which overlaps its neighbours, or all others. Every plan
 is made in a process of its own; the least time and processor time of the rounds are printed, and the
 most memory; then what it takes to make all of its tasks JSON. With `--spark`, two executors with a
-core each read the footers and merge the files; seconds, and what the driver takes, are printed.
+core each read the footers and merge the files; seconds, and what the driver takes, are printed. With
+`--objects`, the files are objects of an S3 server on loopback (`benches/go/store`, needs Go) that are
+planned once; requests are printed, too.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +75,51 @@ print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - befo
 """
 
 
+ON_OBJECTS = """
+import json, sys, time
+from pathlib import Path
+import plait
+
+def peak_bytes():
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+options = {"endpoint_url": sys.argv[1], "allow_http": "true", "region": "us-east-1",
+           "access_key_id": "key", "secret_access_key": "secret"}
+before, processor, begin = peak_bytes(), time.process_time(), time.perf_counter()
+plan = plait.plan("s3://objects/", sort_by="name, ts", target_file_size="256MB",
+                  storage_options=options)
+cpu_s, wall_s = time.process_time() - processor, time.perf_counter() - begin
+print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - before,
+                  "files": len(plan.sources), "tasks": len(plan.tasks)}))
+"""
+
+
+def measure_objects(folder: Path) -> None:
+    """A plan of all files of the folder as objects: prints seconds, memory and requests."""
+    program = Path(__file__).resolve().parents[1] / "go"
+    with tempfile.TemporaryDirectory(prefix="plait-store-") as built:
+        subprocess.run(["go", "build", "-o", f"{built}/store", "./store"], cwd=program, check=True)
+        with subprocess.Popen(
+            [f"{built}/store", folder], stdout=subprocess.PIPE, text=True
+        ) as server:
+            assert server.stdout is not None
+            url = f"http://{server.stdout.readline().strip()}"
+            try:
+                command = [sys.executable, "-c", ON_OBJECTS, url]
+                ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                with urllib.request.urlopen(f"{url}/requests") as counted:
+                    requests = counted.read().decode().strip()
+            finally:
+                server.kill()
+    run = json.loads(ran.stdout)
+    print(
+        f"{run['files']:,} objects in {run['tasks']} tasks: {run['wall_s']:.1f} s, "
+        f"{run['cpu_s']:.1f} s of processor time, {run['bytes'] / run['files'] / 1000:.1f} KB/object; "
+        f"{requests}"
+    )
+
+
 def measure_on_spark(folder: Path, files: int) -> None:
     """A compaction of all files on executors: prints seconds and memory of the driver."""
     with tempfile.TemporaryDirectory(prefix="plait-planned-") as out:
@@ -108,6 +157,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--overlap", choices=("neighbours", "all"), default="neighbours")
     parser.add_argument("--spark", action="store_true", help="the most files, on executors")
+    parser.add_argument("--objects", action="store_true", help="the most files, as objects")
     parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.files.split(",")]
@@ -117,6 +167,9 @@ def main() -> None:
             make(folder, max(counts), arguments.overlap)
         if arguments.spark:
             measure_on_spark(folder, max(counts))
+            return
+        if arguments.objects:
+            measure_objects(folder)
             return
         print(
             f"{'files':>8} {'options':<26} {'s':>7} {'cpu s':>7} {'ms/file':>8} {'KB/file':>8} "
