@@ -355,8 +355,12 @@ async fn list_folders(
     Ok(listed)
 }
 
-/// Whether the store cannot read the end of this object: Azure has no such requests, some servers
-/// send the whole object, and an empty one has no bytes (416).
+/// What the client says of answers to a request for the end: of an empty object, of servers that send
+/// the whole object, or other bytes of it.
+const NO_END: [&str; 5] =
+    ["status code: 416", "non-partial", "Content-Range", "CONTENT_RANGE", "Requested "];
+
+/// Whether the store cannot read the end of this object. Azure has no such requests.
 fn is_without_ends(e: &object_store::Error) -> bool {
     match e {
         object_store::Error::NotSupported { .. } | object_store::Error::NotImplemented { .. } => {
@@ -364,7 +368,7 @@ fn is_without_ends(e: &object_store::Error) -> bool {
         }
         object_store::Error::Generic { source, .. } => {
             let text = source.to_string();
-            text.contains("non-partial") || text.contains("status code: 416")
+            NO_END.iter().any(|said| text.contains(said))
         }
         _ => false,
     }
