@@ -129,7 +129,7 @@ def test_failing_requests_are_heard_while_the_call_runs(
         progress=progress,
     )
     texts = {r.getMessage() for r in caplog.records if r.name == "plait.store"}
-    assert texts <= {f"HEAD /observed/a.parquet: answered {status}" for status in (500, 503)}
+    assert texts <= {f"GET /observed/a.parquet: answered {status}" for status in (500, 503)}
     assert texts, s3_proxy.failed
     # The progress is told by the same thread: it finds what was heard before the end.
     assert any(0 < count for count in heard[:-1])
