@@ -406,8 +406,9 @@ mod tests {
             check(&store, range);
         }
         assert_eq!(store.inner.reads.lock().unwrap().clone(), []);
-        check(&store, 799_999..800_000);
-        assert_eq!(store.inner.reads.lock().unwrap().clone(), [799_999..800_000]);
+        let before = 799_999..800_000;
+        check(&store, before.clone());
+        assert_eq!(store.inner.reads.lock().unwrap().clone(), [before]);
     }
 
     #[test]
