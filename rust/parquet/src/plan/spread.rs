@@ -31,6 +31,9 @@ const ROWS_MAX: u64 = 4096;
 /// Parts of a source between samples.
 const PARTS: u64 = 16;
 
+/// Of a source with fewer rows all keys are kept: they need not be read again to be counted.
+const KEPT_MAX: usize = 2 * PARTS as usize;
+
 /// Sources whose rows are counted at a time.
 const COUNTED: usize = 4096;
 
@@ -117,7 +120,11 @@ fn all_keys(of: &SourceKeys, reading: Reading<'_>) -> Result<KeySamples> {
     Ok(all.samples)
 }
 
-fn some_of(keys: KeySamples) -> KeySamples {
+fn some_of(mut keys: KeySamples) -> KeySamples {
+    if keys.len() < KEPT_MAX {
+        keys.shrink_to_fit(); // it has the room of a batch
+        return keys;
+    }
     let last = keys.len().saturating_sub(1) as u64;
     let mut wanted = (0..=PARTS).map(|i| last * i / PARTS).peekable();
     let is_wanted = |(row, _): &(u64, Vec<u8>)| wanted.next_if(|wanted| wanted == row).is_some();

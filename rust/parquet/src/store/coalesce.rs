@@ -15,11 +15,13 @@
 //! the one that was used longest ago goes first.
 //!
 //! # Cost
-//! Bytes read in vain: at most as many as were asked for, plus 64 KB a place.
+//! Bytes read in vain: at most as many as were asked for, plus 64 KB a place. A look-up searches the
+//! windows of its own file alone.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
@@ -44,17 +46,26 @@ const LARGE_BYTES: u64 = 256 << 10;
 /// The windows of all files of one call.
 pub(super) struct WindowCache {
     context: Context,
-    held: Mutex<Vec<CachedWindow>>,
+    held: Mutex<HeldWindows>,
     files: AtomicU64,
-    clock: AtomicU64,
+}
+
+/// Windows by file, and in the order in which they were used: there may be thousands of small files.
+#[derive(Default)]
+struct HeldWindows {
+    files: HashMap<u64, Vec<CachedWindow>>,
+    /// The file of each window, by when it was used.
+    uses: BTreeMap<u64, u64>,
+    bytes: usize,
+    clock: u64,
 }
 
 struct CachedWindow {
-    file: u64,
     start: u64,
     bytes: Bytes,
     /// Whether it grows when a read goes on behind it.
     grows: bool,
+    /// When it was used: no other window has the same.
     used: u64,
     _charge: Charge,
 }
@@ -65,60 +76,92 @@ impl CachedWindow {
     }
 }
 
+impl HeldWindows {
+    fn of(&self, file: u64) -> &[CachedWindow] {
+        self.files.get(&file).map_or(&[], Vec::as_slice)
+    }
+
+    /// The window of `file` that has all of `range`; it goes last.
+    fn using(&mut self, file: u64, range: &Range<u64>) -> Option<&CachedWindow> {
+        let has = |w: &&mut CachedWindow| w.start <= range.start && range.end <= w.end();
+        let window = self.files.get_mut(&file)?.iter_mut().find(has)?;
+        self.uses.remove(&window.used);
+        self.clock += 1;
+        window.used = self.clock;
+        self.uses.insert(window.used, file);
+        Some(window)
+    }
+
+    fn insert(&mut self, file: u64, window: CachedWindow) {
+        self.clock += 1;
+        self.bytes += window.bytes.len();
+        self.uses.insert(self.clock, file);
+        self.files.entry(file).or_default().push(CachedWindow { used: self.clock, ..window });
+    }
+
+    /// Removes the windows of `file` that are not `kept`.
+    fn retain(&mut self, file: u64, kept: impl Fn(&CachedWindow) -> bool) {
+        let Some(of_file) = self.files.get_mut(&file) else { return };
+        for gone in of_file.extract_if(.., |window| !kept(window)) {
+            self.uses.remove(&gone.used);
+            self.bytes -= gone.bytes.len();
+        }
+        if of_file.is_empty() {
+            self.files.remove(&file);
+        }
+    }
+
+    /// Removes the window that was used longest ago; whether there was one.
+    fn remove_oldest(&mut self) -> bool {
+        let Some((&oldest, &file)) = self.uses.first_key_value() else { return false };
+        self.retain(file, |window| window.used != oldest);
+        true
+    }
+}
+
 impl WindowCache {
     pub(super) fn new(context: &Context) -> Self {
-        Self {
-            context: context.clone(),
-            held: Mutex::default(),
-            files: AtomicU64::new(0),
-            clock: AtomicU64::new(0),
-        }
+        Self { context: context.clone(), held: Mutex::default(), files: AtomicU64::new(0) }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldWindows> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The bytes of `range`, if one window has them all.
     fn find(&self, file: u64, range: &Range<u64>) -> Option<Bytes> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |w: &&mut CachedWindow| {
-            w.file == file && w.start <= range.start && range.end <= w.end()
-        };
-        let window = held.iter_mut().find(has)?;
-        window.used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let mut held = self.held();
+        let window = held.using(file, range)?;
         let at = |offset: u64| usize::try_from(offset - window.start).ok();
-        let found = window.bytes.slice(at(range.start)?..at(range.end)?);
         // A copy: what a reader holds on to must not keep the whole window alive.
-        Some(Bytes::copy_from_slice(&found))
+        window.bytes.get(at(range.start)?..at(range.end)?).map(Bytes::copy_from_slice)
     }
 
     /// The window that `at` touches, if there is one: its start and its bytes.
     fn before(&self, file: u64, at: u64) -> Option<(u64, Bytes)> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let touches =
-            |w: &&CachedWindow| w.file == file && w.grows && w.start <= at && at <= w.end();
-        held.iter().find(touches).map(|window| (window.start, window.bytes.clone()))
+        let held = self.held();
+        let touches = |w: &&CachedWindow| w.grows && w.start <= at && at <= w.end();
+        held.of(file).iter().find(touches).map(|window| (window.start, window.bytes.clone()))
     }
 
     /// Where the first window begins that lies behind `at`.
     fn next(&self, file: u64, at: u64) -> Option<u64> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().filter(|w| w.file == file && at <= w.start).map(|w| w.start).min()
+        self.held().of(file).iter().map(|window| window.start).filter(|start| at <= *start).min()
     }
 
     /// Keeps `bytes` in the place of windows that they hold or follow, if there is room.
     fn keep(&self, file: u64, start: u64, bytes: Bytes) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held();
         let end = start + bytes.len() as u64;
         let goes_on = |w: &CachedWindow| start <= w.start && end < w.end();
-        held.retain(|w| w.file != file || !w.grows || w.end() < start || goes_on(w));
-        let window = self.window(file, start, bytes);
-        self.hold(&mut held, window);
+        held.retain(file, |w| !w.grows || w.end() < start || goes_on(w));
+        self.hold(&mut held, file, start, bytes, true);
     }
 
     /// Keeps `bytes` as a window that does not grow, unless they are a large part of all windows.
     fn keep_apart(&self, file: u64, start: u64, bytes: &Bytes) {
         if bytes.len() <= self.bytes_max() / APART_PART {
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            let window = self.window(file, start, bytes.clone());
-            self.hold(&mut held, CachedWindow { grows: false, ..window });
+            self.hold(&mut self.held(), file, start, bytes.clone(), false);
         }
     }
 
@@ -126,26 +169,20 @@ impl WindowCache {
         self.context.budget().bytes(MemoryStage::StoreWindows)
     }
 
-    fn window(&self, file: u64, start: u64, bytes: Bytes) -> CachedWindow {
-        let used = self.clock.fetch_add(1, Ordering::Relaxed);
-        let _charge = self.context.charge(bytes.len());
-        CachedWindow { file, start, bytes, grows: true, used, _charge }
-    }
-
-    /// Keeps `window` in the place of those that were used longest ago.
-    fn hold(&self, held: &mut Vec<CachedWindow>, window: CachedWindow) {
+    /// Keeps a window in the place of those that were used longest ago.
+    fn hold(&self, held: &mut HeldWindows, file: u64, start: u64, bytes: Bytes, grows: bool) {
         let most = self.bytes_max();
-        let mut sum: usize = held.iter().map(|w| w.bytes.len()).sum();
-        while sum + window.bytes.len() > most {
-            let oldest = held.iter().enumerate().min_by_key(|(_, w)| w.used).map(|(i, _)| i);
-            let Some(oldest) = oldest else { return };
-            sum -= held.swap_remove(oldest).bytes.len();
+        while held.bytes + bytes.len() > most {
+            if !held.remove_oldest() {
+                return;
+            }
         }
-        held.push(window);
+        let _charge = self.context.charge(bytes.len());
+        held.insert(file, CachedWindow { start, bytes, grows, used: 0, _charge });
     }
 
     fn forget(&self, file: u64) {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).retain(|w| w.file != file);
+        self.held().retain(file, |_| false);
     }
 }
 
