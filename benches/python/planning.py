@@ -87,7 +87,7 @@ def peak_bytes():
 options = {"endpoint_url": sys.argv[1], "allow_http": "true", "region": "us-east-1",
            "access_key_id": "key", "secret_access_key": "secret"}
 before, processor, begin = peak_bytes(), time.process_time(), time.perf_counter()
-plan = plait.plan("s3://objects/", sort_by="name, ts", target_file_size="256MB",
+plan = plait.plan("s3://objects/", sort_by="name, ts", target_file_size="16MB",
                   storage_options=options)
 cpu_s, wall_s = time.process_time() - processor, time.perf_counter() - begin
 print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - before,

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from urllib.parse import urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -433,6 +434,81 @@ def test_a_small_object_takes_one_request(bucket, s3_proxy):
     assert asked("GET") == names
     assert asked("HEAD") == names  # whether they changed meanwhile
     assert bucket.table("out/") == expected()
+
+
+def test_each_of_many_small_objects_is_read_once(bucket, s3_proxy):
+    # Of the limit, 1 MB is for bytes of objects that may be needed again.
+    files, rows_each = 120, 2000
+    for part in range(files):
+        keys = pa.array(range(part, files * rows_each, files))
+        values = pa.array(np.random.default_rng(part).random(rows_each))
+        bucket.put(f"many/{part:03}.parquet", parquet(pa.table({"k": keys, "v": values})))
+    plan = plait.plan(
+        f"{bucket.url}/many",
+        sort_by="k",
+        outputs=1,
+        memory_limit="16MB",
+        storage_options=bucket.server.options(s3_proxy.url),
+    )
+    assert plan.rows == files * rows_each
+    gets = Counter(path for method, path in s3_proxy.log if method == "GET" and "/many/" in path)
+    # The version of data pages is that of the first file, which is looked up when all are open.
+    assert len(gets) == files and sum(gets.values()) <= files + 1, gets.most_common(3)
+
+
+def with_ids(names: dict[str, int], *columns: pa.Array) -> pa.Table:
+    """Columns by name, each with its field id."""
+    fields = [
+        pa.field(name, column.type, metadata={"PARQUET:field_id": str(number)})
+        for (name, number), column in zip(names.items(), columns)
+    ]
+    return pa.Table.from_arrays(list(columns), schema=pa.schema(fields))
+
+
+UP, DOWN = pa.array([1, 2, 7]), pa.array([9, 8, 3])
+KEYS_BY_ALL = {
+    "names that were swapped": [
+        with_ids({"a": 1, "k": 2}, UP, DOWN),
+        with_ids({"k": 1, "a": 2}, UP, DOWN),
+    ],
+    "types that were widened": [
+        pa.table({"k": UP.cast(pa.int32())}),
+        pa.table({"k": pa.array([-5, 1 << 40])}),
+    ],
+    "text that was bytes": [
+        pa.table({"k": pa.array(["a", "b"])}),
+        pa.table({"k": pa.array([b"a", b"c"])}),
+    ],
+    "columns that were added": [
+        pa.table({"v": DOWN}),
+        pa.table({"v": DOWN, "k": UP}),
+    ],
+    "units that were made finer": [
+        pa.table({"k": UP.cast(pa.timestamp("ms"))}),
+        pa.table({"k": UP.cast(pa.timestamp("us"))}),
+    ],
+}
+
+
+@pytest.mark.parametrize("tables", KEYS_BY_ALL.values(), ids=KEYS_BY_ALL.keys())
+def test_keys_of_small_objects_are_those_by_the_schema_of_all(bucket, options, tmp_path, tables):
+    (tmp_path / "in").mkdir()
+    for i, table in enumerate(tables):
+        body = parquet(table)
+        (tmp_path / "in" / f"{i}.parquet").write_bytes(body)
+        bucket.put(f"keys/{i}.parquet", body)
+
+    def outcome(source, **settings):
+        order = "a" if "a" in tables[-1].schema.names else "k"
+        try:
+            plan = plait.plan(source, sort_by=order, outputs=2, **settings)
+        except plait.PlaitError as error:
+            return type(error)
+        keys = [(one.key_min, one.key_max, one.rows) for one in plan.sources]
+        return keys, [(task.rows, task.sources) for task in plan.tasks]
+
+    local = outcome(tmp_path / "in")
+    assert outcome(f"{bucket.url}/keys", storage_options=options) == local
 
 
 def test_an_object_without_bytes_is_no_parquet_file(bucket, s3_proxy):

@@ -24,8 +24,7 @@ use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
-use crate::files::output_leaves;
-use crate::leaf::{self, LocationCache, OutputLeaf, Span, with_physical};
+use crate::leaf::{self, LocationCache, OutputLeaf, Span, output_leaves, with_physical};
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::reconcile;
 use crate::sink::Finished;

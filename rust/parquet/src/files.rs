@@ -16,11 +16,10 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use crate::deleted::{DeletionVectors, LiveRows};
+use crate::ends::EndsReader;
 use crate::footer::FooterPool;
-use crate::leaf::OutputLeaf;
 use crate::options::MergeOptions;
 use crate::runtime::{Context, ScopedWorkers};
-use crate::schema::Reconciled;
 use crate::selection::Selection;
 use crate::source::Source;
 use crate::store::{Location, ObjectVersion, RangeReader, Stores, Wanted, is_denied};
@@ -53,7 +52,14 @@ pub(crate) fn open_live(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
-    let files = open_sources(patterns, 0, options.threads, stores, context)?;
+    let (pool, ends) = (FooterPool::new(context), EndsReader::new(options, context));
+    let open = |id, store| {
+        Source::open_in(&pool, id, store).map(|source| Arc::new(ends.with_ends(source)))
+    };
+    let files = open_all_by(patterns, 0, options.threads, stores, context, open)?;
+    if options.deletion_vectors.is_empty() {
+        return Ok(files);
+    }
     let paths: BTreeSet<&str> = files.iter().map(|file| file.path()).collect();
     if let Some(other) = options.deletion_vectors.keys().find(|of| !paths.contains(of.as_str())) {
         return Err(Error::new(Kind::InvalidArgument, "a deletion vector is of no source")
@@ -207,17 +213,6 @@ pub(crate) fn open_source_in(
 fn watched(path: &str, stores: &Stores, context: &Context) -> Result<Arc<dyn RangeReader>> {
     let inner = stores.open(path)?;
     Ok(Arc::new(Watched { inner, context: context.clone() }))
-}
-
-/// The output's leaves with the adapters of all sources.
-pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
-    let adapters = Arc::new(reconciled.leaves.clone());
-    let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
-        descr: Arc::clone(descr),
-        index,
-        adapters: Arc::clone(&adapters),
-    };
-    reconciled.descr.columns().iter().enumerate().map(leaf).collect()
 }
 
 /// A store whose reads can be made to fail by tests.

@@ -18,9 +18,9 @@ use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{open_sources, output_leaves};
+use crate::files::open_sources;
 use crate::keys::{KeyLeaves, key_at};
-use crate::leaf::LocationCache;
+use crate::leaf::{LocationCache, output_leaves};
 use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_values;

@@ -27,6 +27,7 @@ mod content;
 mod deleted;
 mod drops;
 mod encode;
+mod ends;
 mod file_values;
 mod files;
 mod folder;

@@ -19,12 +19,13 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use parquet::file::metadata::{FileMetaData, PageEncodingStats, ParquetMetaData};
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use plait_core::SourceId;
+use plait_core::key::KeyShape;
 use plait_core::{Error, Kind, Result};
 
 pub(crate) use crate::footer::ChunkEntry;
@@ -52,6 +53,23 @@ pub(crate) struct Source {
     selection: Option<Arc<Selection>>,
     /// Whether the call made it, as a step on the way.
     is_scratch: bool,
+    /// Its first and last key, until they are asked for.
+    ends: Mutex<Option<Box<FileEnds>>>,
+}
+
+/// The first and the last key of a file, by its own schema.
+pub(crate) struct FileEnds {
+    pub(crate) layout: Arc<KeyLayout>,
+    pub(crate) first: Vec<u8>,
+    pub(crate) last: Vec<u8>,
+}
+
+/// What keys of a file are made of: the same columns give the same keys.
+#[derive(PartialEq, Eq)]
+pub(crate) struct KeyLayout {
+    pub(crate) shape: KeyShape,
+    /// Leaves of the file, whose values are taken as they are.
+    pub(crate) leaves: Vec<usize>,
 }
 
 impl Source {
@@ -95,6 +113,7 @@ impl Source {
             row_starts,
             selection: None,
             is_scratch: false,
+            ends: Mutex::default(),
         })
     }
 
@@ -128,7 +147,19 @@ impl Source {
             row_starts: self.row_starts.clone(),
             selection: self.selection.clone(),
             is_scratch: self.is_scratch,
+            ends: Mutex::default(),
         }
+    }
+
+    /// The source, with its first and last key.
+    #[must_use]
+    pub(crate) fn with_ends(self, ends: FileEnds) -> Self {
+        Self { ends: Mutex::new(Some(Box::new(ends))), ..self }
+    }
+
+    /// The first and last key of the file, if they are known and were not taken.
+    pub(crate) fn take_ends(&self) -> Option<FileEnds> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner).take().map(|ends| *ends)
     }
 
     /// Some rows of the same file as a source of their own.

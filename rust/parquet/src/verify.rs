@@ -23,9 +23,9 @@ use plait_core::{Runs, SourceId};
 use serde::{Deserialize, Serialize};
 
 use crate::content;
-use crate::files::{open_sources, output_leaves};
+use crate::files::open_sources;
 use crate::keys::{KeyLeaves, KeyReader};
-use crate::leaf::LocationCache;
+use crate::leaf::{LocationCache, output_leaves};
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_values;

@@ -35,13 +35,14 @@ const LAYERS: &[(&str, &str)] = &[
     ("arrow_file", "block footer leaf page runtime schema source store"),
     ("deleted", "arrow_file runtime source store"),
     ("options", "deleted runtime"),
-    ("files", "deleted footer leaf options runtime schema selection source store"),
     ("properties", "leaf options page schema source"),
     ("scan", "arrow_file file_values json runtime source store"),
     ("stream", "arrow_file json options runtime source store"),
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
+    ("ends", "keys leaf options order runtime schema source store"),
+    ("files", "deleted ends footer options runtime selection source store"),
     ("partition", "keys options schema"),
     ("zone", "block leaf options runtime source"),
     ("drops", "keys leaf options order page runtime schema source"),
@@ -59,7 +60,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "chunk drops files footer json keys leaf options order page partition properties report runtime schema sink source store",
+        "chunk drops ends files footer json keys leaf options order page partition properties report runtime schema sink source store",
     ),
     (
         "read",
@@ -69,7 +70,7 @@ const LAYERS: &[(&str, &str)] = &[
         "sort",
         "block encode files keys leaf options order plan properties queue ranks runtime selection sink source spill output weave",
     ),
-    ("content", "files leaf runtime schema sink source store"),
+    ("content", "leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (

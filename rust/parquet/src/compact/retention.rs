@@ -13,8 +13,8 @@ use plait_core::key::SortOrder;
 use plait_core::workers::each;
 
 use crate::drops::{self, Expiry};
-use crate::files::{output_leaves, readers};
-use crate::leaf::LocationCache;
+use crate::files::readers;
+use crate::leaf::{LocationCache, output_leaves};
 use crate::options::MergeOptions;
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::reconcile;

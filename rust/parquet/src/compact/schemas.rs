@@ -15,7 +15,7 @@ use plait_core::key::SortOrder;
 use plait_core::plan::DropOptions;
 
 use super::look::NamedSource;
-use crate::files::output_leaves;
+use crate::leaf::output_leaves;
 use crate::order::key_leaves;
 use crate::schema::{Unite, reconcile};
 use crate::source::Source;

@@ -11,8 +11,7 @@ use plait_core::{Kind, Result};
 
 use super::typed::TypedColumn;
 use super::{KeyColumn, KeyLeaves, KeyReader};
-use crate::files::output_leaves;
-use crate::leaf::{LocationCache, OutputLeaf};
+use crate::leaf::{LocationCache, OutputLeaf, output_leaves};
 use crate::page::testing::{Memory, Numbers, file, quiet_guards, testing_files};
 use crate::runtime::Context;
 use crate::schema::{key_type, reconcile};

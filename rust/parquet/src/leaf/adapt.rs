@@ -22,7 +22,7 @@ use super::cast;
 use super::paged::PagedLeaf;
 use super::{Leaf, LocationCache, Span, with_physical};
 use crate::runtime::Context;
-use crate::schema::{LeafAdapter, LevelMap};
+use crate::schema::{LeafAdapter, LevelMap, Reconciled};
 use crate::source::Source;
 
 /// A leaf of the output and how each source gives it.
@@ -48,6 +48,17 @@ impl OutputLeaf {
                 .with_column(self.descr.path().string())
         })
     }
+}
+
+/// The output's leaves with the adapters of all sources.
+pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
+    let adapters = Arc::new(reconciled.leaves.clone());
+    let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
+        descr: Arc::clone(descr),
+        index,
+        adapters: Arc::clone(&adapters),
+    };
+    reconciled.descr.columns().iter().enumerate().map(leaf).collect()
 }
 
 /// Opens the leaf of `source` at `row`; `T` is the physical type of the output leaf.

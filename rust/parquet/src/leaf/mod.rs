@@ -34,7 +34,7 @@ use crate::runtime::{Charge, Context};
 use crate::source::Source;
 use crate::store::RangeReader;
 
-pub(crate) use adapt::{OutputLeaf, open};
+pub(crate) use adapt::{OutputLeaf, open, output_leaves};
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
 macro_rules! with_physical {

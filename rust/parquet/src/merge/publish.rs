@@ -18,7 +18,7 @@ use super::frame::Frame;
 use super::name::{Unnamed, WrittenOutput, name_all};
 use super::run::RunOutputs;
 use crate::content::{self, HashedRows};
-use crate::files::output_leaves;
+use crate::leaf::output_leaves;
 use crate::options::Verify;
 use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};

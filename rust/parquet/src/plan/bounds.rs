@@ -15,12 +15,14 @@ use plait_core::key::{Keys, ShownValue, SortOrder, shown_cut, shown_values};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
-use super::entries::{KeySamples, stored_keys, tells_keys};
+use super::entries::{stored_keys, tells_keys};
+use super::key_samples::{KeySample, KeySamples};
 use super::planned_source::{KeyBase64, KeysFrom};
 use super::source_keys::Reading;
-use crate::files::{is_of_the_file, output_leaves, readers};
+use crate::ends::take_ends;
+use crate::files::{is_of_the_file, readers};
 use crate::keys::{KeyLeaves, KeyReader, keys_at};
-use crate::leaf::LocationCache;
+use crate::leaf::{LocationCache, output_leaves};
 use crate::options::UnsortedOption;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
 use crate::runtime::{Context, MemoryStage};
@@ -52,7 +54,11 @@ pub(super) fn known_keys(
         return Ok((samples, KeysFrom::Footer));
     }
     let last_row = span.end.saturating_sub(1);
-    let (first, last) = keys_at(source, keys, span.clone(), cache, context)?;
+    let known = if source.is_selection() { None } else { take_ends(source, keys) };
+    let (first, last) = match known {
+        Some(ends) => ends,
+        None => keys_at(source, keys, span.clone(), cache, context)?,
+    };
     let goes_back = last < first;
     // A selection is in order, whatever the rest of its file is.
     let is_checked = !trust.order && !source.is_selection();
@@ -72,10 +78,10 @@ pub(super) fn known_keys(
         }
     }
     let last = last.max(first.clone());
-    let mut samples = vec![(0, first)];
-    if last_row > span.start {
-        samples.push((last_row - span.start, last));
-    }
+    let samples = match last_row.checked_sub(span.start) {
+        None | Some(0) => KeySamples::of(&[(0, first)]),
+        Some(row) => KeySamples::of(&[(0, first), (row, last)]),
+    };
     Ok((samples, KeysFrom::Rows))
 }
 
@@ -206,9 +212,10 @@ pub(crate) fn key_ranges(
             }
         }
         let trust = KeyTrust { footers: true, order: false };
-        let (mut samples, _) = known_keys(source, order, trust, reading)?;
-        let last = samples.pop().map(|sample| sample.1).unwrap_or_default();
-        let first = samples.into_iter().next().map_or_else(|| last.clone(), |sample| sample.1);
+        let (samples, _) = known_keys(source, order, trust, reading)?;
+        let key =
+            |sample: Option<KeySample<'_>>| sample.map_or_else(Vec::new, |(_, key)| key.to_vec());
+        let (first, last) = (key(samples.first()), key(samples.last()));
         Ok(Some(KeyRange { first, last, is_sorted: true }))
     };
     each(&readers(sources, None, context), sources.len(), |i| match range(&sources[i]) {

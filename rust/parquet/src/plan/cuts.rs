@@ -305,8 +305,9 @@ impl CutSearch<'_> {
     /// Cut keys of all samples.
     fn stored_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
         let mut stored = BTreeSet::new();
-        for sample in self.search.sources_keys.iter().flat_map(|source_keys| &source_keys.samples) {
-            stored.insert(self.prefix(&sample.1)?.to_vec());
+        let sources_keys = self.search.sources_keys.iter();
+        for (_, key) in sources_keys.flat_map(|source_keys| source_keys.samples.iter()) {
+            stored.insert(self.prefix(key)?.to_vec());
         }
         Ok(stored)
     }

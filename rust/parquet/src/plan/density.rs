@@ -74,7 +74,7 @@ impl Density {
             }
         }
         let ends = sources.iter().flat_map(|of| [of.samples.first(), of.samples.last()]);
-        keys.extend(ends.flatten().map(|(_, key)| key.clone()));
+        keys.extend(ends.flatten().map(|(_, key)| key.to_vec()));
         keys.sort_unstable();
         keys.dedup();
         let rows: u64 = sources.iter().map(SourceKeys::rows).sum();

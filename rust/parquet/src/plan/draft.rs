@@ -18,16 +18,17 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::bounds::{KeyTrust, key_values, known_keys};
-use super::entries::{KeySamples, merge_level};
+use super::entries::merge_level;
 use super::footers::{FooterNumbers, FooterPass, PlanFooters};
+use super::key_samples::KeySamples;
 use super::merged::MergedFiles;
 use super::packed::PlanSources;
 use super::planned_source::{KeyBase64, KeysFrom, PlanSource};
 use super::source_keys::{Known, Reading, SourceKeys};
 use crate::drops;
-use crate::files::{open_live, output_leaves, readers};
+use crate::files::{open_live, readers};
 use crate::keys::KeyLeaves;
-use crate::leaf::{LocationCache, OutputLeaf};
+use crate::leaf::{LocationCache, OutputLeaf, output_leaves};
 use crate::options::MergeOptions;
 use crate::order::key_leaves;
 use crate::partition;
@@ -246,7 +247,7 @@ fn describe(
             if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
                 (of.key_min, of.key_max) = (key_values(keys, first)?, key_values(keys, last)?);
                 (of.first, of.last) =
-                    (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
+                    (Some(KeyBase64(first.to_vec())), Some(KeyBase64(last.to_vec())));
             }
             let known = match from {
                 KeysFrom::Footer => Known::Footer,
@@ -281,7 +282,7 @@ fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds<&[u8]>> {
     let ends = sources_keys.iter().filter_map(|of| {
         let (_, first) = of.samples.first()?;
         let (_, last) = of.samples.last()?;
-        Some(Bounds { source: of.source.id, first: first.as_slice(), last: last.as_slice() })
+        Some(Bounds { source: of.source.id, first, last })
     });
     ends.collect()
 }

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use plait_core::key::{SortOrder, decode, prefix_len};
 use serde::Deserialize;
 
+use super::key_samples::KeySamples;
 use crate::keys::KeyLeaves;
 use crate::order::claims;
 use crate::schema::{LeafAdapter, key_type};
@@ -32,9 +33,6 @@ struct KeyIndex {
     keys: Vec<String>,
 }
 
-/// Keys of some rows, ascending in both; the first and the last row are among them.
-pub(super) type KeySamples = Vec<(u64, Vec<u8>)>;
-
 /// The text of an entry of the footer.
 pub(crate) fn entry<'a>(source: &'a Source, name: &str) -> Option<&'a str> {
     let entries = source.file().key_value_metadata();
@@ -47,7 +45,8 @@ pub(crate) fn merge_level(source: &Source) -> u64 {
     entry(source, "plait.merge_level").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Keys of the source's rows in `order`, as far as its footer tells them.
+/// Keys of the source's rows in `order`, as far as its footer has them: the first and the last are
+/// among them.
 pub(super) fn stored_keys(
     source: &Source,
     order: &SortOrder,
@@ -83,7 +82,7 @@ pub(super) fn stored_keys(
         Some((row, key)) if *row < last_row && *key <= last => samples.push((last_row, last)),
         _ => return None,
     }
-    Some(samples)
+    Some(KeySamples::of(&samples))
 }
 
 /// Whether the footer tells keys of the rows in `order`.

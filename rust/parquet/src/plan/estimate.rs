@@ -144,7 +144,7 @@ fn sweep(
         if let (Some((_, first)), Some((_, last))) =
             (source_keys.samples.first(), source_keys.samples.last())
         {
-            ends.extend([(first.as_slice(), End::First(i)), (last.as_slice(), End::Last(i))]);
+            ends.extend([(first, End::First(i)), (last, End::Last(i))]);
         }
     }
     ends.extend(cuts.iter().map(|cut| (*cut, End::Cut)));

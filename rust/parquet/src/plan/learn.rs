@@ -25,13 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{KeyTrust, known_keys};
 use super::source_keys::Reading;
-use crate::files::output_leaves;
+use crate::ends::keys_of_one;
 use crate::json::from_json;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
-use crate::order::{claimed, key_leaves};
+use crate::order::claimed;
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
-use crate::schema::{LeafAdapter, Unite, reconcile};
+use crate::schema::{LeafAdapter, Unite};
 use crate::source::Source;
 use crate::store::{ForeignTable, RangeReader, RecordingReader, Stores, Wanted, tables_of};
 
@@ -137,9 +137,7 @@ fn read_keys(
     if source.rows() == 0 {
         return Ok(());
     }
-    let footer = [(source.path(), source.file())];
-    let reconciled = reconcile(&footer, &Unite::default())?;
-    let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
+    let keys = keys_of_one(source, order, &Unite::default())?;
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     // Sorted or not: whoever plans tells.

@@ -19,8 +19,8 @@ use plait_core::{Error, Kind, Result};
 
 use super::schema::CarriedSchema;
 use crate::drops;
-use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
+use crate::leaf::output_leaves;
 use crate::options::{MergeOptions, MissingOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::partition;

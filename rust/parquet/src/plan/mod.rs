@@ -28,6 +28,7 @@ mod entries;
 mod estimate;
 mod find;
 mod footers;
+mod key_samples;
 mod learn;
 mod learned;
 mod make;

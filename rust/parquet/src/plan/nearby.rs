@@ -18,6 +18,7 @@
 //! # Not here
 //! How many rows of the sources that are near lie before a key (`source_keys`).
 
+use super::key_samples::KeySamples;
 use super::source_keys::SourceKeys;
 
 /// No more sources that begin in some place are looked at one by one.
@@ -31,20 +32,29 @@ pub(super) struct Nearby {
     by_last: Ordered,
     /// A tree over `by_first`: the greatest last key below each node; the two below it are at twice its
     /// place and behind that.
-    greatest: Vec<Option<usize>>,
+    greatest: Vec<Option<u32>>,
 }
 
-/// The first and last key of a source, and its rows.
+/// Keys of a source, the first and the last among them, and its rows.
 struct SourceEnds {
-    first: Vec<u8>,
-    last: Vec<u8>,
+    keys: KeySamples,
     rows: u64,
+}
+
+impl SourceEnds {
+    fn first(&self) -> &[u8] {
+        self.keys.first().map_or(&[], |(_, key)| key)
+    }
+
+    fn last(&self) -> &[u8] {
+        self.keys.last().map_or(&[], |(_, key)| key)
+    }
 }
 
 /// Places of sources in the order of one of their keys.
 #[derive(Default)]
 struct Ordered {
-    places: Vec<usize>,
+    places: Vec<u32>,
     /// Rows of the first so many of them, from none to all.
     rows: Vec<u64>,
 }
@@ -59,12 +69,12 @@ pub(super) struct Near {
 
 impl Ordered {
     fn of<'a>(ends: &'a [SourceEnds], key: impl Fn(&'a SourceEnds) -> &'a [u8]) -> Self {
-        let mut places: Vec<usize> = (0..ends.len()).collect();
-        places.sort_by_key(|&place| key(&ends[place]));
+        let mut places: Vec<u32> = (0_u32..).zip(ends).map(|(place, _)| place).collect();
+        places.sort_by_key(|&place| key(&ends[place as usize]));
         let mut rows = vec![0];
         let mut sum = 0;
         for &place in &places {
-            sum += ends[place].rows;
+            sum += ends[place as usize].rows;
             rows.push(sum);
         }
         Self { places, rows }
@@ -73,33 +83,25 @@ impl Ordered {
     /// The first place up to which more than `rank` rows are counted.
     fn with_row(&self, rank: u64) -> Option<usize> {
         let at = self.rows.partition_point(|rows| *rows <= rank).checked_sub(1)?;
-        self.places.get(at).copied()
+        self.places.get(at).map(|place| *place as usize)
     }
 }
 
 impl Nearby {
     pub(super) fn new(sources_keys: &[SourceKeys]) -> Self {
-        Self::of(sources_keys.iter().map(|source_keys| {
-            let key = |sample: Option<&(u64, Vec<u8>)>| sample.map(|(_, key)| key.clone());
-            let samples = &source_keys.samples;
-            let first = key(samples.first()).unwrap_or_default();
-            SourceEnds {
-                last: key(samples.last()).unwrap_or_default(),
-                first,
-                rows: source_keys.rows(),
-            }
-        }))
+        let ends = |of: &SourceKeys| SourceEnds { keys: of.samples.clone(), rows: of.rows() };
+        Self::of(sources_keys.iter().map(ends))
     }
 
     fn of(ends: impl Iterator<Item = SourceEnds>) -> Self {
         let ends: Vec<SourceEnds> = ends.collect();
-        let by_first = Ordered::of(&ends, |ends| &ends.first);
-        let by_last = Ordered::of(&ends, |ends| &ends.last);
+        let by_first = Ordered::of(&ends, SourceEnds::first);
+        let by_last = Ordered::of(&ends, SourceEnds::last);
         let leaves = ends.len().next_power_of_two();
         let mut greatest = vec![None; leaves];
         greatest.extend(by_first.places.iter().map(|place| Some(*place)));
         greatest.resize(2 * leaves, None);
-        let last = |place: &usize| &ends[*place].last;
+        let last = |place: &u32| ends[*place as usize].last();
         for node in (1..leaves).rev() {
             let below = [greatest[2 * node], greatest[2 * node + 1]];
             greatest[node] = below.into_iter().flatten().max_by_key(last);
@@ -112,13 +114,13 @@ impl Nearby {
         // Below the first key of a source lie only rows of those that begin before it, and up to the
         // last key of a source at least all rows of those that end before it.
         let (begins, ends) = (self.by_first.with_row(rank)?, self.by_last.with_row(rank)?);
-        Some((&self.ends[begins].first, &self.ends[ends].last))
+        Some((self.ends[begins].first(), self.ends[ends].last()))
     }
 
     /// The first key of the middle one of the sources that begin between `low` and `high`, unless
     /// these are few.
     pub(super) fn middle(&self, low: &[u8], high: &[u8]) -> Option<&[u8]> {
-        let first = |place: usize| self.ends[place].first.as_slice();
+        let first = |place: u32| self.ends[place as usize].first();
         let places = &self.by_first.places;
         let from = places.partition_point(|&place| first(place) <= low);
         let to = places.partition_point(|&place| first(place) < high);
@@ -128,16 +130,16 @@ impl Nearby {
 
     /// How many sources begin between `low` and `high`.
     pub(super) fn begin_between(&self, low: &[u8], high: &[u8]) -> usize {
-        let first = |place: usize| self.ends[place].first.as_slice();
+        let first = |place: u32| self.ends[place as usize].first();
         let below = |key: &[u8]| self.by_first.places.partition_point(|&at| first(at) < key);
         below(high).saturating_sub(below(low))
     }
 
     /// The sources that have rows between `low` and `high`, or with these keys.
     pub(super) fn between(&self, low: &[u8], high: &[u8]) -> Near {
-        let is_below = |place: usize| self.ends[place].last.as_slice() < low;
+        let is_below = |place: u32| self.ends[place as usize].last() < low;
         let ended = self.by_last.places.partition_point(|&place| is_below(place));
-        let begins = |place: usize| self.ends[place].first.as_slice() <= high;
+        let begins = |place: u32| self.ends[place as usize].first() <= high;
         let begun = self.by_first.places.partition_point(|&place| begins(place));
         let mut places = Vec::new();
         let leaves = self.greatest.len() / 2;
@@ -149,7 +151,7 @@ impl Nearby {
                 continue;
             }
             if len == 1 {
-                places.push(greatest);
+                places.push(greatest as usize);
             } else {
                 let half = len / 2;
                 open.extend([(2 * node, start, half), (2 * node + 1, start + half, half)]);
@@ -174,7 +176,8 @@ mod tests {
             rank in 0u64..400,
         ) {
             let ends = |&(first, len, rows): &(u8, u8, u64)| SourceEnds {
-                first: vec![first], last: vec![first + len], rows,
+                keys: KeySamples::of(&[(0, [first]), (rows - 1, [first + len])]),
+                rows,
             };
             let nearby = Nearby::of(ranges.iter().map(ends));
             let high = low + len;

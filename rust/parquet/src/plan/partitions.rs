@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
+use super::key_samples::KeySamples;
 use super::source_keys::{Known, Reading, SourceKeys};
 use crate::order::unsorted;
 use crate::partition::PARTITIONS_MAX;
@@ -53,7 +54,7 @@ pub(super) fn partitions(
     let found = each(workers, sources_keys.len(), |i| {
         let of = &sources_keys[i];
         let source = std::sync::Arc::clone(&of.source);
-        changes(SourceKeys { source, known: Known::Ends, samples: Vec::new() }, reading)
+        changes(SourceKeys { source, known: Known::Ends, samples: KeySamples::default() }, reading)
     })?;
     let mut begins: BTreeMap<Vec<u8>, Vec<(usize, u64)>> = BTreeMap::new();
     for (i, changes) in found.into_iter().enumerate() {
@@ -101,11 +102,11 @@ fn changes(mut of: SourceKeys, reading: Reading<'_>) -> Result<Vec<(u64, Vec<u8>
             of.read(known..end + 1, reading)?;
             // Keys behind it were looked up before.
             for (row, key) in of.samples.iter().take_while(|(row, _)| *row <= end) {
-                note(&mut found, *row, key, &of, reading)?;
+                note(&mut found, row, key, &of, reading)?;
             }
             known = end;
         }
-        of.samples.retain(|(row, _)| *row >= end);
+        of.forget_before(end);
         if found.len() > PARTITIONS_MAX {
             break;
         }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use super::entries::KeySamples;
+use super::key_samples::KeySamples;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::LocationCache;
 use crate::runtime::Context;
@@ -30,6 +30,12 @@ use crate::source::Source;
 
 /// Rows of keys read at once.
 const BATCH_ROWS: u64 = 4096;
+
+/// Fewer keys are not worth forgetting.
+const FORGOTTEN_MIN: usize = 16;
+
+/// Nothing in the place of what is forgotten.
+const NONE: &[(u64, Vec<u8>)] = &[];
 
 /// What reading keys takes.
 #[derive(Clone, Copy)]
@@ -80,11 +86,10 @@ impl SourceKeys {
 
     /// Rows before `key`.
     pub(super) fn before(&self, key: &[u8], edge: Edge) -> Count {
-        let is_below = |k: &Vec<u8>| match edge {
-            Edge::Below => k.as_slice() < key,
-            Edge::UpTo => k.as_slice() <= key,
-        };
-        let at = self.samples.partition_point(|(_, k)| is_below(k));
+        let at = self.samples.before_key(|k| match edge {
+            Edge::Below => k < key,
+            Edge::UpTo => k <= key,
+        });
         let least =
             at.checked_sub(1).and_then(|i| self.samples.get(i)).map_or(0, |sample| sample.0 + 1);
         let most = self.samples.get(at).map_or(self.rows(), |sample| sample.0);
@@ -94,7 +99,7 @@ impl SourceKeys {
     /// The same, about: keys between two samples are taken for numbers that are spread evenly.
     pub(super) fn about(&self, key: &[u8], edge: Edge) -> u64 {
         let (least, most) = self.before(key, edge);
-        let at = self.samples.partition_point(|sample| sample.0 < least);
+        let at = self.samples.before_row(least);
         let before = at.checked_sub(1).and_then(|i| self.samples.get(i));
         let (Some((_, low)), Some((_, high))) = (before, self.samples.get(at)) else {
             return least;
@@ -104,31 +109,25 @@ impl SourceKeys {
 
     /// The key of `row`.
     pub(super) fn key(&mut self, row: u64, reading: Reading<'_>) -> Result<&[u8]> {
-        let at = match self.samples.binary_search_by_key(&row, |sample| sample.0) {
-            Ok(at) => at,
-            Err(at) => {
-                let in_file = self.source.span().start + row;
-                let Reading { keys, cache, context } = reading;
-                let key = key_at(&self.source, keys, in_file, cache, context)?;
-                self.samples.insert(at, (row, key));
-                at
-            }
-        };
-        Ok(self.samples.get(at).map_or(&[], |sample| sample.1.as_slice()))
+        let at = self.samples.before_row(row);
+        if self.samples.get(at).is_none_or(|sample| sample.0 != row) {
+            let in_file = self.source.span().start + row;
+            let Reading { keys, cache, context } = reading;
+            let key = key_at(&self.source, keys, in_file, cache, context)?;
+            self.samples.replace(at..at, &[(row, key)]);
+        }
+        Ok(self.samples.get(at).map_or(&[], |sample| sample.1))
     }
 
     /// The keys that are known of `rows`.
     pub(super) fn keys(&self, rows: std::ops::Range<u64>) -> impl Iterator<Item = &[u8]> {
-        let from = self.samples.partition_point(|sample| sample.0 < rows.start);
-        let to = self.samples.partition_point(|sample| sample.0 < rows.end);
-        self.samples.get(from..to).unwrap_or_default().iter().map(|sample| sample.1.as_slice())
+        let [from, to] = [rows.start, rows.end].map(|row| self.samples.before_row(row));
+        self.samples.range(from..to).map(|sample| sample.1)
     }
 
     /// Learns the keys of all of `rows`.
     pub(super) fn read(&mut self, rows: std::ops::Range<u64>, reading: Reading<'_>) -> Result<()> {
-        let known =
-            |samples: &KeySamples, row: u64| samples.partition_point(|sample| sample.0 < row);
-        let (from, to) = (known(&self.samples, rows.start), known(&self.samples, rows.end));
+        let [from, to] = [rows.start, rows.end].map(|row| self.samples.before_row(row));
         if (to - from) as u64 == rows.end.saturating_sub(rows.start) {
             return Ok(());
         }
@@ -136,7 +135,7 @@ impl SourceKeys {
         let start = self.source.at_or_before(first + rows.start);
         let Reading { keys, cache, context } = reading;
         let mut reader = KeyReader::open(&self.source, keys, start, cache, context)?;
-        let mut all: KeySamples = Vec::new();
+        let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
         while reader.row() < first + rows.end {
             context.check_cancelled()?;
             let row = reader.row();
@@ -152,14 +151,25 @@ impl SourceKeys {
             }
         }
         all.retain(|(row, _)| *row >= rows.start);
-        self.samples.splice(from..to, all);
+        self.samples.replace(from..to, &all);
         Ok(())
     }
 
     /// Forgets what lies below `key`, but for the sample next to it.
     pub(super) fn forget_below(&mut self, key: &[u8]) {
-        let at = self.samples.partition_point(|(_, k)| k.as_slice() < key);
-        self.samples.drain(..at.saturating_sub(1));
+        let below = self.samples.before_key(|k| k < key).saturating_sub(1);
+        // The block is copied, and shared with others as long as it is not.
+        if below >= FORGOTTEN_MIN {
+            self.samples.replace(0..below, NONE);
+        }
+    }
+
+    /// Forgets the keys of rows before `row`.
+    pub(super) fn forget_before(&mut self, row: u64) {
+        let before = self.samples.before_row(row);
+        if before > 0 {
+            self.samples.replace(0..before, NONE);
+        }
     }
 }
 

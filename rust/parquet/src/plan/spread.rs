@@ -18,7 +18,7 @@
 use plait_core::Result;
 use plait_core::workers::{Workers, each};
 
-use super::entries::KeySamples;
+use super::key_samples::KeySamples;
 use super::rule::OutputCut;
 use super::source_keys::{Edge, Known, Reading, SourceKeys};
 
@@ -115,20 +115,17 @@ fn is_small(of: &SourceKeys) -> bool {
 fn all_keys(of: &SourceKeys, reading: Reading<'_>) -> Result<KeySamples> {
     reading.context.check_cancelled()?;
     let source = of.source.clone();
-    let mut all = SourceKeys { source, known: Known::Ends, samples: Vec::new() };
+    let mut all = SourceKeys { source, known: Known::Ends, samples: KeySamples::default() };
     all.read(0..of.rows(), reading)?;
     Ok(all.samples)
 }
 
-fn some_of(mut keys: KeySamples) -> KeySamples {
+fn some_of(keys: KeySamples) -> KeySamples {
     if keys.len() < KEPT_MAX {
-        keys.shrink_to_fit(); // it has the room of a batch
         return keys;
     }
-    let last = keys.len().saturating_sub(1) as u64;
-    let mut wanted = (0..=PARTS).map(|i| last * i / PARTS).peekable();
-    let is_wanted = |(row, _): &(u64, Vec<u8>)| wanted.next_if(|wanted| wanted == row).is_some();
-    let mut kept: KeySamples = keys.into_iter().filter(is_wanted).collect();
-    kept.shrink_to_fit(); // it has the room that all keys had
-    kept
+    let last = keys.len().saturating_sub(1);
+    let parts = PARTS as usize;
+    let kept: Vec<_> = (0..=parts).filter_map(|i| keys.get(last * i / parts)).collect();
+    KeySamples::of(&kept)
 }

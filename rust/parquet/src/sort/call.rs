@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
-use crate::leaf::{LocationCache, OutputLeaf};
+use crate::leaf::{LocationCache, OutputLeaf, output_leaves};
 use crate::options::MergeOptions;
 use crate::order::key_leaves;
 use crate::plan::MergedFiles;

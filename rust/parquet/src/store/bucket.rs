@@ -104,7 +104,7 @@ pub struct Meta {
     pub len: u64,
     /// Entity tag.
     pub tag: Option<String>,
-    /// When it was last written, as the store says it.
+    /// When it was last written, as the store says it; of use where there is no entity tag.
     pub modified: Option<String>,
     /// The same, if it could be read.
     pub modified_at: Option<SystemTime>,
@@ -163,12 +163,12 @@ pub enum Completed {
 pub(crate) struct Place {
     bucket: Arc<dyn Bucket>,
     /// Absent for the caller's own bucket, whose locations are keys.
-    root: Option<Url>,
+    root: Option<Arc<Url>>,
     key: String,
 }
 
 impl Place {
-    pub(super) fn of_url(bucket: Arc<dyn Bucket>, root: Url, key: String) -> Self {
+    pub(super) fn of_url(bucket: Arc<dyn Bucket>, root: Arc<Url>, key: String) -> Self {
         Self { bucket, root: Some(root), key }
     }
 
@@ -212,7 +212,7 @@ impl Place {
     /// Its URL, unless it is in the caller's own bucket.
     #[must_use]
     pub(super) fn url(&self) -> Option<Url> {
-        let mut url = self.root.clone()?;
+        let mut url = Url::clone(self.root.as_ref()?);
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(self.key.split('/'));
         }

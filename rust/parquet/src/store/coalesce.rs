@@ -31,7 +31,7 @@ use super::reader::{ObjectVersion, RangeReader, check_range};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
-pub(super) const TAIL_BYTES: u64 = 256 << 10;
+pub(crate) const TAIL_BYTES: u64 = 256 << 10;
 
 /// The first and the largest window.
 const WINDOW_BYTES: u64 = 64 << 10;
@@ -192,7 +192,7 @@ pub(super) struct Coalesced<S> {
     id: u64,
     windows: Arc<WindowCache>,
     /// The last bytes, until the first read: as a window they could be gone by then.
-    tail: Mutex<Option<(Bytes, Charge)>>,
+    tail: Mutex<Option<Box<(Bytes, Charge)>>>,
 }
 
 impl<S: RangeReader> Coalesced<S> {
@@ -200,13 +200,13 @@ impl<S: RangeReader> Coalesced<S> {
     pub(super) fn new(inner: S, tail: Bytes, windows: &Arc<WindowCache>) -> Self {
         let id = windows.files.fetch_add(1, Ordering::Relaxed);
         let charge = windows.context.charge(tail.len());
-        let tail = Mutex::new((!tail.is_empty()).then_some((tail, charge)));
+        let tail = Mutex::new((!tail.is_empty()).then(|| Box::new((tail, charge))));
         Self { inner, id, windows: Arc::clone(windows), tail }
     }
 
     /// Makes the last bytes a window; gives those of `range`, if they are all among them.
     fn first(&self, range: &Range<u64>) -> Option<Bytes> {
-        let (tail, _charge) = self.tail.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let (tail, _charge) = *self.tail.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let start = self.len().checked_sub(tail.len() as u64)?;
         self.windows.keep(self.id, start, tail.clone());
         let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();

@@ -45,6 +45,7 @@ mod wire;
 
 pub(crate) use bucket::Place;
 pub use bucket::{Bucket, Completed, Meta, Upload};
+pub(crate) use coalesce::TAIL_BYTES;
 pub(crate) use foreign::{ForeignTable, check_root, tables_of};
 pub(crate) use list::{Wanted, is_text_name};
 pub(crate) use local::{read_exact_at, write_all_at};

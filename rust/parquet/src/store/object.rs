@@ -29,7 +29,7 @@ pub(super) struct ObjectFile {
     place: Place,
     meta: Meta,
     /// Where it is since it moved.
-    moved: OnceLock<FoundObject>,
+    moved: OnceLock<Box<FoundObject>>,
 }
 
 /// An object, and what it is there.
@@ -59,9 +59,9 @@ impl ObjectFile {
             && self.place.bucket().head(self.place.key())?.is_none()
             && let Some(found) = moved(&self.place)?.filter(|now| now.meta.len == self.meta.len)
         {
-            let _ = self.moved.set(found);
+            let _ = self.moved.set(Box::new(found));
         }
-        Ok(self.moved.get())
+        Ok(self.moved.get().map(|found| &**found))
     }
 }
 

@@ -28,6 +28,9 @@ use crate::runtime::Context;
 #[derive(Clone)]
 pub struct Stores(Arc<StoresState>);
 
+/// A bucket and its URL, which its objects share: there may be a million.
+type RemoteRoot = (Arc<dyn Bucket>, Arc<Url>);
+
 struct StoresState {
     options: BTreeMap<String, String>,
     /// Where locations without a scheme are; local files if the caller brought no bucket.
@@ -36,7 +39,7 @@ struct StoresState {
     traffic: Arc<Traffic>,
     driver: Arc<driver::Driver>,
     windows: Arc<coalesce::WindowCache>,
-    remotes: Mutex<BTreeMap<String, Arc<dyn Bucket>>>,
+    remotes: Mutex<BTreeMap<String, RemoteRoot>>,
     known: OnceLock<Arc<Prefetched>>,
 }
 
@@ -141,8 +144,8 @@ impl Stores {
         }
         let (root, key) = remote::split(&url, location)?;
         let mut remotes = self.0.remotes.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = match remotes.get(root.as_str()) {
-            Some(bucket) => Arc::clone(bucket),
+        let (bucket, root) = match remotes.get(root.as_str()) {
+            Some((bucket, root)) => (Arc::clone(bucket), Arc::clone(root)),
             None => {
                 let bucket: Arc<dyn Bucket> = Arc::new(remote::Remote::new(
                     &url,
@@ -152,8 +155,10 @@ impl Stores {
                     &self.0.traffic,
                     &self.0.context,
                 )?);
-                remotes.insert(root.to_string(), Arc::clone(&bucket));
-                bucket
+                let name = root.to_string();
+                let root = Arc::new(root);
+                remotes.insert(name, (Arc::clone(&bucket), Arc::clone(&root)));
+                (bucket, root)
             }
         };
         Ok(Location::Object(Place::of_url(bucket, root, key)))

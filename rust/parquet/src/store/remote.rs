@@ -19,8 +19,8 @@ use bytes::Bytes;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
-    PutMode, PutPayload,
+    GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt,
+    ObjectStoreScheme, PutMode, PutPayload,
 };
 use plait_core::{Error, Kind, Result};
 use tokio::task::JoinSet;
@@ -38,6 +38,9 @@ use crate::runtime::Context;
 /// How often a request is repeated whose answer broke off, and the first pause.
 const REPEATS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// Buffers of a connection are up to some times larger than so many bytes.
+const COPIED_BYTES: usize = 256 << 10;
 
 /// How many folders are listed at the same time.
 const LISTED_AT_ONCE: usize = 16;
@@ -175,7 +178,7 @@ impl Bucket for Remote {
             async move {
                 let found = store.get_opts(&path, options).await?;
                 let meta = found.meta.clone();
-                Ok((meta, found.bytes().await?))
+                Ok((meta, bytes_of(found).await?))
             }
         };
         match self.run(Duration::ZERO, get)? {
@@ -194,7 +197,7 @@ impl Bucket for Remote {
         options.if_match = meta.tag.clone().filter(|tag| !tag.starts_with("W/"));
         let get = |store: Arc<dyn ObjectStore>| {
             let (path, options) = (path.clone(), options.clone());
-            async move { store.get_opts(&path, options).await?.bytes().await }
+            async move { bytes_of(store.get_opts(&path, options).await?).await }
         };
         let read = self.run(Duration::ZERO, get)?;
         read.map_err(|e| match e {
@@ -332,10 +335,17 @@ impl Drop for Remote {
 fn meta_of(meta: ObjectMeta) -> Meta {
     Meta {
         len: meta.size,
-        tag: meta.e_tag,
-        modified: Some(meta.last_modified.to_rfc3339()),
+        modified: meta.e_tag.is_none().then(|| meta.last_modified.to_rfc3339()),
         modified_at: Some(meta.last_modified.into()),
+        tag: meta.e_tag,
     }
+}
+
+/// The bytes of an answer. Few of them may lie in a buffer of the connection, which is larger and
+/// would be held as long as they are.
+async fn bytes_of(answer: GetResult) -> object_store::Result<Bytes> {
+    let bytes = answer.bytes().await?;
+    Ok(if bytes.len() <= COPIED_BYTES { Bytes::copy_from_slice(&bytes) } else { bytes })
 }
 
 /// What is directly in each of `folders`, in any order.
