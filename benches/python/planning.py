@@ -2,14 +2,14 @@
 
     .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3] [--overlap all]
     .venv/bin/python benches/python/planning.py --files 100000 --spark
-    .venv/bin/python benches/python/planning.py --files 100000 --objects
+    .venv/bin/python benches/python/planning.py --files 100000 --objects [--delay 20ms]
 
 Files of 800 rows by text and number, each of which overlaps its neighbours, or all others. Every plan
 is made in a process of its own; the least time and processor time of the rounds are printed, and the
 most memory; then what it takes to make all of its tasks JSON. With `--spark`, two executors with a
 core each read the footers and merge the files; seconds, and what the driver takes, are printed. With
 `--objects`, the files are objects of an S3 server on loopback (`benches/go/store`, needs Go) that are
-planned once; requests are printed, too.
+planned once; requests are printed, too, each of which is answered after the delay.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - befo
 """
 
 
-def measure_objects(folder: Path) -> None:
+def measure_objects(folder: Path, delay: str) -> None:
     """A plan of all files of the folder as objects: prints seconds, memory and requests."""
     program = Path(__file__).resolve().parents[1] / "go"
     with tempfile.TemporaryDirectory(prefix="plait-store-") as built:
         subprocess.run(["go", "build", "-o", f"{built}/store", "./store"], cwd=program, check=True)
         with subprocess.Popen(
-            [f"{built}/store", folder], stdout=subprocess.PIPE, text=True
+            [f"{built}/store", folder, delay], stdout=subprocess.PIPE, text=True
         ) as server:
             assert server.stdout is not None
             url = f"http://{server.stdout.readline().strip()}"
@@ -158,6 +158,7 @@ def main() -> None:
     parser.add_argument("--overlap", choices=("neighbours", "all"), default="neighbours")
     parser.add_argument("--spark", action="store_true", help="the most files, on executors")
     parser.add_argument("--objects", action="store_true", help="the most files, as objects")
+    parser.add_argument("--delay", default="0s", help="of each answer of the server, as 20ms")
     parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.files.split(",")]
@@ -169,7 +170,7 @@ def main() -> None:
             measure_on_spark(folder, max(counts))
             return
         if arguments.objects:
-            measure_objects(folder)
+            measure_objects(folder, arguments.delay)
             return
         print(
             f"{'files':>8} {'options':<26} {'s':>7} {'cpu s':>7} {'ms/file':>8} {'KB/file':>8} "

@@ -6,6 +6,8 @@ import json
 import random
 import subprocess
 import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -104,6 +106,34 @@ def test_a_url_is_compacted_read_and_expired_as_a_folder_is(folder):
     assert plait.expire(folder.url, retention=0, **options).replaced == ()
     left = [name for name in folder.names() if name.endswith(".parquet")]
     assert len(left) == 2 and sum(folder.rows().values()) == 603
+
+
+def test_objects_are_looked_up_and_removed_many_at_a_time(folder, s3_proxy):
+    for part in range(6, 30):
+        folder.write(f"day=1/{part:02}.parquet", [part])
+    asked, most, lock = Counter(), Counter(), threading.Lock()
+
+    def wait(method: str, path: str) -> bool:
+        what = method if path.endswith(".parquet") else "bulk"
+        with lock:
+            asked[what] += 1
+            most[what] = max(most[what], asked[what])
+        time.sleep(0.05)
+        with lock:
+            asked[what] -= 1
+        return False
+
+    s3_proxy.lose = wait
+    options = {**folder.options, "aws_endpoint_url": s3_proxy.url}
+    done = folder.compact(storage_options=options)
+    assert sum(len(group.sources) for group in done.groups) == 36
+    # Opened to be merged; looked up before that is published, and again to be replaced.
+    assert most["GET"] > 8 and most["HEAD"] > 8, most
+    most.clear()
+    gone = plait.expire(folder.url, retention=0, yes=True, storage_options=options)
+    assert len(gone.replaced) == 36
+    # Stores remove an object by a request of their own, or as a list of one.
+    assert most["HEAD"] > 8 and max(most["DELETE"], most["bulk"]) > 8, most
 
 
 def test_a_url_without_files_is_an_error_and_not_a_folder_with_nothing_to_do(folder):

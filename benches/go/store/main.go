@@ -1,8 +1,8 @@
 // Serves the files of a folder as the objects of an S3 bucket, on loopback, to read only.
 //
-//	go run ./store FOLDER     prints the address; GET of http://ADDRESS/requests counts requests
+//	go run ./store FOLDER [20ms]   prints the address; GET of http://ADDRESS/requests counts requests
 //
-// Unlike moto, it lists and reads a million objects in minutes. It does not look at signatures.
+// Each answer waits as long as is asked for. Unlike moto, it lists and reads a million objects in minutes. It does not look at signatures.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 const pageKeys = 1000
@@ -50,6 +51,7 @@ type bucket struct {
 	root         string
 	objects      []object // by key
 	lists, reads atomic.Int64
+	delay        time.Duration
 }
 
 func (b *bucket) walk() error {
@@ -130,6 +132,7 @@ func (b *bucket) serve(out http.ResponseWriter, request *http.Request) {
 		fmt.Fprintf(out, "%d lists, %d reads\n", b.lists.Load(), b.reads.Load())
 		return
 	}
+	time.Sleep(b.delay)
 	name, key, _ := strings.Cut(strings.TrimPrefix(request.URL.Path, "/"), "/")
 	switch {
 	case name != "objects":
@@ -159,10 +162,17 @@ func (b *bucket) serve(out http.ResponseWriter, request *http.Request) {
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: store FOLDER")
+	if len(os.Args) != 2 && len(os.Args) != 3 {
+		log.Fatal("usage: store FOLDER [DELAY]")
 	}
 	served := &bucket{root: os.Args[1]}
+	if len(os.Args) == 3 {
+		delay, err := time.ParseDuration(os.Args[2])
+		if err != nil {
+			log.Fatal(err)
+		}
+		served.delay = delay
+	}
 	if err := served.walk(); err != nil {
 		log.Fatal(err)
 	}

@@ -25,7 +25,6 @@ use plait_core::{Result, SourceId};
 
 use crate::keys::{KeyLeaves, keys_at};
 use crate::leaf::{LocationCache, output_leaves};
-use crate::options::MergeOptions;
 use crate::order::{claimed, key_leaves};
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::{LeafAdapter, Unite, reconcile};
@@ -49,11 +48,11 @@ struct OwnKeys {
 }
 
 impl<'a> EndsReader<'a> {
-    /// Of the files of the merge that `options` describe.
-    pub(crate) fn new(options: &MergeOptions, context: &'a Context) -> Self {
-        let order = options.sort_by.as_deref().map(SortOrder::try_parse);
-        let order = order.transpose().ok().flatten();
-        Self { order, unite: options.unite(), context, last: Mutex::default() }
+    /// In the order `sort_by`, or in that which each file declares; of a merge that unites schemas
+    /// by `unite`.
+    pub(crate) fn new(sort_by: Option<&str>, unite: Unite, context: &'a Context) -> Self {
+        let order = sort_by.map(SortOrder::try_parse).transpose().ok().flatten();
+        Self { order, unite, context, last: Mutex::default() }
     }
 
     /// `source` with its ends, if it is an object of which opening it brought all bytes.

@@ -52,10 +52,9 @@ pub(crate) fn open_live(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
-    let (pool, ends) = (FooterPool::new(context), EndsReader::new(options, context));
-    let open = |id, store| {
-        Source::open_in(&pool, id, store).map(|source| Arc::new(ends.with_ends(source)))
-    };
+    let pool = FooterPool::new(context);
+    let ends = EndsReader::new(options.sort_by.as_deref(), options.unite(), context);
+    let open = |id, store| Source::open_in(&pool, id, store).map(|of| Arc::new(ends.with_ends(of)));
     let files = open_all_by(patterns, 0, options.threads, stores, context, open)?;
     if options.deletion_vectors.is_empty() {
         return Ok(files);
@@ -124,14 +123,13 @@ pub(crate) type Opened = (String, Result<Arc<Source>>);
 /// As [`Stores::list`], [`Stores::open`].
 pub(crate) fn open_each(
     patterns: &[String],
-    first_id: usize,
-    threads: Option<usize>,
+    ends: &EndsReader<'_>,
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Opened>> {
     let pool = FooterPool::new(context);
-    let open = |id, store| Source::open_in(&pool, id, store).map(Arc::new);
-    open_each_by(patterns, first_id, threads, stores, context, open)
+    let open = |id, store| Source::open_in(&pool, id, store).map(|of| Arc::new(ends.with_ends(of)));
+    open_each_by(patterns, 0, None, stores, context, open)
 }
 
 fn open_each_by<T: Send>(
@@ -146,7 +144,7 @@ fn open_each_by<T: Send>(
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
     let readers = match paths.iter().all(is_local) {
         true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_objects(threads, context.budget()),
+        false => ScopedWorkers::of_new_objects(threads, context.budget()),
     };
     let opened = each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
@@ -181,6 +179,26 @@ pub(crate) fn readers(
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),
     }
+}
+
+/// Refuses sources of which one is not the file any more that was opened.
+///
+/// # Errors
+/// As [`RangeReader::check_unchanged`].
+pub(crate) fn check_unchanged(
+    sources: &[&Arc<Source>],
+    threads: Option<usize>,
+    context: &Context,
+) -> Result<()> {
+    let workers = match sources.iter().all(|source| source.store.is_local()) {
+        true => ScopedWorkers::of_files(threads, context.budget()),
+        false => ScopedWorkers::of_new_objects(threads, context.budget()),
+    };
+    each(&workers, sources.len(), |i| {
+        context.check_cancelled()?;
+        sources[i].store.check_unchanged()
+    })?;
+    Ok(())
 }
 
 /// Opens the source at `path`.

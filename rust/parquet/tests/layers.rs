@@ -41,7 +41,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
-    ("ends", "keys leaf options order runtime schema source store"),
+    ("ends", "keys leaf order runtime schema source store"),
     ("files", "deleted ends footer options runtime selection source store"),
     ("partition", "keys options schema"),
     ("zone", "block leaf options runtime source"),
@@ -79,7 +79,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "compact",
-        "drops files folder guard json leaf merge options order plan report runtime schema source store output",
+        "drops ends files folder guard json leaf merge options order plan report runtime schema source store output",
     ),
     ("join", "arrow_file json leaf merge options page runtime source store output"),
     (

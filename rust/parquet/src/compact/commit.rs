@@ -19,7 +19,7 @@
 //! # Not here
 //! What a manifest says, and who reads it (`store::table`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -118,9 +118,8 @@ pub(crate) fn commit_in(
         // A folder in between that got manifests of its own since is compacted by itself.
         let names = options.replace.iter().map(|gone| gone.name.as_str());
         let mut is_counting = !any_in_table_below(&root, names)?;
-        for gone in &options.replace {
-            is_counting = is_counting && counts(&root, &before, &gone.name)?;
-        }
+        let names = options.replace.iter().map(|gone| gone.name.as_str());
+        is_counting = is_counting && all_count(names, &before, &root, context)?;
         let is_made = options
             .unless
             .as_ref()
@@ -278,13 +277,21 @@ fn stand_as(before: &Manifest, files: &mut Vec<Made>) {
     files.extend(ranked.into_iter().map(|(_, made)| made));
 }
 
-/// Whether the file `name` counts.
-fn counts(root: &Root, manifest: &Manifest, name: &str) -> Result<bool> {
-    if name.starts_with(&format!("{FOLDER}/")) {
-        return Ok(manifest.files.iter().any(|made| made.path == name));
-    }
-    let is_replaced = manifest.replaced.iter().any(|replaced| replaced.path == name);
-    Ok(!is_replaced && root.look(name)?.is_some())
+/// Whether all files of these names count.
+fn all_count<'a>(
+    names: impl Iterator<Item = &'a str>,
+    manifest: &Manifest,
+    root: &Root,
+    context: &Context,
+) -> Result<bool> {
+    let made: HashSet<&str> = manifest.files.iter().map(|made| made.path.as_str()).collect();
+    let replaced: HashSet<&str> = manifest.replaced.iter().map(|of| of.path.as_str()).collect();
+    let folder = format!("{FOLDER}/");
+    let (hidden, visible): (Vec<&str>, Vec<&str>) =
+        names.partition(|name| name.starts_with(&folder));
+    Ok(hidden.iter().all(|name| made.contains(name))
+        && !visible.iter().any(|name| replaced.contains(name))
+        && root.look_all(&visible, context)?.iter().all(Option::is_some))
 }
 
 fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64) {

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use plait_core::SourceId;
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -143,11 +144,12 @@ pub(crate) fn expire_in(
         let moves = moves::of(&manifest);
         let mut omitted: BTreeSet<String> =
             dead.orphans.iter().map(|(name, _)| name.clone()).collect();
-        for (of, found) in &dead.replaced {
-            if is_same(of, found, &root)? {
-                omitted.insert(of.path.clone());
-            }
-        }
+        let are_same = each(&root.workers(context), dead.replaced.len(), |i| {
+            let (of, found) = &dead.replaced[i];
+            is_same(of, found, &root)
+        })?;
+        let same = dead.replaced.iter().zip(are_same).filter(|(_, is_same)| *is_same);
+        omitted.extend(same.map(|((of, _), _)| of.path.clone()));
         let moved = moves.iter().map(|moving| (moving.from.clone(), moving.to.clone())).collect();
         swap.exchange(&Difference { omitted, moved }, &manifest, &writer)?;
         // The manifest says that there is an exchange until it has come to its end.
@@ -172,12 +174,14 @@ pub(crate) fn expire_in(
         moves::clear(&shown, &manifest, &root, context)?;
         done.shown = shown.into_iter().map(|moving| moving.to).collect();
     }
+    if options.yes {
+        each(&root.workers(context), dead.orphans.len(), |i| {
+            context.check_cancelled()?;
+            step(context, "remove", &dead.orphans[i].0)?;
+            root.remove(&dead.orphans[i].0)
+        })?;
+    }
     for (name, bytes) in dead.orphans {
-        context.check_cancelled()?;
-        if options.yes {
-            step(context, "remove", &name)?;
-            root.remove(&name)?;
-        }
         done.bytes += bytes;
         done.orphans.push(name);
     }
@@ -234,15 +238,18 @@ fn remove<'a>(
     root: &Root,
     context: &Context,
 ) -> Result<()> {
-    let mut dead: Vec<&(Replaced, ReplacedFile)> = dead.collect();
+    let (visible, hidden): (Vec<_>, Vec<_>) = dead.partition(|(of, _)| is_visible(&of.path));
     // What is hidden goes first: while it is there, it may be given its visible name.
-    dead.sort_by_key(|(of, _)| is_visible(&of.path));
-    for (of, found) in dead {
-        context.check_cancelled()?;
-        if is_same(of, found, root)? {
-            step(context, "remove", &of.path)?;
-            root.remove(&of.path)?;
-        }
+    for dead in [hidden, visible] {
+        each(&root.workers(context), dead.len(), |i| {
+            let (of, found) = dead[i];
+            context.check_cancelled()?;
+            if is_same(of, found, root)? {
+                step(context, "remove", &of.path)?;
+                root.remove(&of.path)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
@@ -274,17 +281,17 @@ fn dead(
     let counting = manifest.files.iter().map(|made| made.path.as_str());
     let waiting = manifest.replaced.iter().map(|replaced| replaced.path.as_str());
     let kept: BTreeSet<&str> = counting.chain(waiting).collect();
+    let is_kept = |name: &str| kept.contains(name) || manifest.lease_of(name).is_some();
+    let names: Vec<&str> = made.iter().map(String::as_str).collect();
+    let names: Vec<&str> =
+        names.into_iter().filter(|name| !is_kept(name) && name.ends_with(".parquet")).collect();
     let mut orphans = Vec::new();
-    for name in made {
-        let is_kept = kept.contains(name.as_str()) || manifest.lease_of(&name).is_some();
-        if is_kept || !name.ends_with(".parquet") {
-            continue;
-        }
+    for (name, found) in names.iter().zip(root.look_all(&names, context)?) {
         // What does not tell its age is left alone; what moved away is the same file twice.
-        if let Some(found) = root.look(&name)?
-            && (found.written_at.is_some_and(is_old) || manifest.holds(&name))
+        if let Some(found) = found
+            && (found.written_at.is_some_and(is_old) || manifest.holds(name))
         {
-            orphans.push((name, found.bytes));
+            orphans.push(((*name).to_owned(), found.bytes));
         }
     }
     let before = now_s() - options.retention_s;
@@ -296,14 +303,20 @@ fn dead(
     let mut stays: BTreeSet<u64> =
         manifest.replaced.iter().filter(is_young).map(|replaced| replaced.group).collect();
     let (mut replaced, mut waiting) = (Vec::new(), Vec::new());
-    for of in manifest.replaced.iter().filter(|replaced| replaced.since <= before) {
+    let holds = |of: &Replaced| hidden.contains(&of.group) && is_visible(&of.path);
+    let old = manifest.replaced.iter().filter(|replaced| replaced.since <= before);
+    let (stay, old): (Vec<_>, Vec<_>) = old.partition(|of| holds(of) && stays.contains(&of.group));
+    waiting.extend(stay.into_iter().map(|of| of.path.clone()));
+    let examined = each(&root.workers(context), old.len(), |i| {
         context.check_cancelled()?;
-        let holds = hidden.contains(&of.group) && is_visible(&of.path);
+        examine(old[i], root, stores, context)
+    })?;
+    for (of, found) in old.into_iter().zip(examined) {
+        let holds = holds(of);
         if holds && stays.contains(&of.group) {
             waiting.push(of.path.clone());
             continue;
         }
-        let found = examine(of, root, stores, context)?;
         if holds && matches!(found, ReplacedFile::Changing) {
             stays.insert(of.group);
         }

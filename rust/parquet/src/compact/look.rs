@@ -94,7 +94,14 @@ pub(super) fn in_order(
 /// The sources, with ids in their order.
 pub(super) fn numbered(named: &[NamedSource]) -> Vec<Arc<Source>> {
     let id = |i: usize| SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-    named.iter().enumerate().map(|(i, named)| Arc::new(named.source.with_id(id(i)))).collect()
+    let numbered = |(i, named): (usize, &NamedSource)| {
+        let source = named.source.with_id(id(i));
+        Arc::new(match named.source.take_ends() {
+            Some(ends) => source.with_ends(ends),
+            None => source,
+        })
+    };
+    named.iter().enumerate().map(numbered).collect()
 }
 
 fn is_of_the_schema(kind: Kind) -> bool {

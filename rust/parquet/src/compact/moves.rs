@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::put::{Writer, step};
@@ -175,9 +176,10 @@ pub(super) fn clear(
     let made = manifest.files.iter().map(|made| &made.path);
     let known: BTreeSet<&String> =
         made.chain(manifest.replaced.iter().map(|replaced| &replaced.path)).collect();
-    for moving in shown.iter().filter(|moving| !known.contains(&moving.from)) {
-        step(context, "remove", &moving.from)?;
-        root.remove(&moving.from)?;
-    }
+    let gone: Vec<_> = shown.iter().filter(|moving| !known.contains(&moving.from)).collect();
+    each(&root.workers(context), gone.len(), |i| {
+        step(context, "remove", &gone[i].from)?;
+        root.remove(&gone[i].from)
+    })?;
     Ok(())
 }

@@ -31,6 +31,7 @@ use super::look::{NamedSource, Skipped, in_order, numbered};
 use super::options::SurveyOptions;
 use super::schemas::ScopeKey;
 use super::{retention, schemas};
+use crate::ends::EndsReader;
 use crate::files::{is_of_the_file, open_each};
 use crate::options::MergeOptions;
 use crate::order::claimed;
@@ -150,7 +151,9 @@ fn survey_once(
     check_not_part(root, manifest)?;
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
-    let opened = match open_each(&[folder], 0, None, stores, context) {
+    let how = options.merge.as_ref().map(MergeOptions::unite).unwrap_or_default();
+    let ends = EndsReader::new(options.sort_by.as_deref(), how, context);
+    let opened = match open_each(&[folder], &ends, stores, context) {
         // Among objects a folder without files is one that is not there, such as a misspelt one.
         Err(e)
             if e.kind() == Kind::SourceNotFound
@@ -219,7 +222,6 @@ fn survey_once(
     }
     let policy = options.policy();
     let (mut found, mut misfit) = (Vec::new(), None);
-    let how = options.merge.as_ref().map(MergeOptions::unite).unwrap_or_default();
     if options.across_schemas {
         scopes = schemas::unite(scopes, &how);
     }

@@ -16,13 +16,14 @@
 //!
 //! # Not here
 //! What is checked (`checks`); what is shared (`stored`); what is on disk (`blocks`); which stay
-//! decoded (`decoded`).
+//! decoded (`decoded`); how many are decoded at a time (`room`).
 
 mod blocks;
 mod checks;
 mod chunk;
 mod decoded;
 mod parts;
+mod room;
 mod schema;
 mod stored;
 
@@ -43,6 +44,7 @@ pub(crate) use self::chunk::ChunkEntry;
 use self::checks::{Decoded, check_footer, check_meta, decode, decode_counts, read_footer};
 use self::decoded::{DecodedFooters, DecodedSlot};
 use self::parts::FooterParts;
+use self::room::DecodeRoom;
 use self::schema::PooledSchema;
 use self::stored::{StoredFooter, StoredFooters};
 use crate::runtime::Context;
@@ -92,6 +94,7 @@ type FooterOfOne<'a> = (Vec<u8>, &'a SchemaDescPtr, usize);
 pub(crate) struct FooterPool {
     known: Mutex<KnownFooters>,
     decoded: DecodedFooters,
+    room: DecodeRoom,
 }
 
 /// Footers, and what they have in common.
@@ -114,6 +117,7 @@ impl SourceFooter {
     ) -> Result<OpenedFooter> {
         let (bytes, start) = read_footer(store)?;
         let parts = check_footer(&bytes)?;
+        let _place = pool.map(|pool| pool.room.enter(bytes.len()));
         let schema = pool.and_then(|pool| pool.schema(&bytes, &parts));
         let decoded = decode(&bytes, schema.as_ref().map(|schema| &schema.all))?;
         let meta = &decoded.meta;
@@ -223,7 +227,8 @@ impl FooterPool {
             schemas: HashMap::new(),
             files: HashMap::new(),
         });
-        Arc::new(Self { known, decoded: DecodedFooters::new(context) })
+        let (decoded, room) = (DecodedFooters::new(context), DecodeRoom::new(context));
+        Arc::new(Self { known, decoded, room })
     }
 
     /// The schema of a footer, if one before it had the same.

@@ -18,6 +18,7 @@ use super::frame::Frame;
 use super::name::{Unnamed, WrittenOutput, name_all};
 use super::run::RunOutputs;
 use crate::content::{self, HashedRows};
+use crate::files::check_unchanged;
 use crate::leaf::output_leaves;
 use crate::options::Verify;
 use crate::plan::{Plan, PlanSource};
@@ -67,9 +68,8 @@ pub(super) fn publish(
             ))
             .with_hint("please report this"));
     }
-    for source in frame.open_sources().chain(what.files) {
-        source.store.check_unchanged()?;
-    }
+    let opened: Vec<&Arc<Source>> = frame.open_sources().chain(what.files).collect();
+    check_unchanged(&opened, options.threads, context)?;
     context.check_cancelled()?;
     let mut tiers = [Copied::default(); 4];
     let (mut leaves, mut passes) = (1, 1);

@@ -37,6 +37,7 @@ use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
+use crate::files::check_unchanged;
 use crate::json::from_json;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, VerifyPages, check_memory_limit};
@@ -425,11 +426,8 @@ fn publish(
             .with_got(format!("{} rows out of {}", finished.rows, rows_of(prepared)))
             .with_hint("please report this"));
     }
-    for layer in &prepared.layers {
-        for source in &layer.files {
-            source.store.check_unchanged()?;
-        }
-    }
+    let files: Vec<_> = prepared.layers.iter().flat_map(|layer| &layer.files).collect();
+    check_unchanged(&files, None, context)?;
     context.check_cancelled()?;
     if finished.temp.publish_new(target, name)? == Completed::Occupied {
         return Err(Error::new(Kind::OutputExists, "the output is there already")

@@ -52,7 +52,7 @@ pub(crate) fn open_planned<'a>(
     }
     let readers = match are_local {
         true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_objects(threads, context.budget()),
+        false => ScopedWorkers::of_new_objects(threads, context.budget()),
     };
     let pool = FooterPool::new(context);
     let mut files = Vec::with_capacity(indices.len());

@@ -167,6 +167,9 @@ const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;
 /// is read ahead of them.
 const FILE_READER_BYTES: usize = 11 << 20;
 
+/// Memory for opening one file: what its end and its footer take, and keys of a small file.
+const FILE_OPENER_BYTES: usize = 2 << 20;
+
 /// A key of a few text columns takes about so many bytes.
 const KEY_BYTES: usize = 100;
 
@@ -344,6 +347,12 @@ impl Budget {
     #[must_use]
     pub(crate) fn file_readers(self) -> usize {
         (self.bytes(MemoryStage::FileReaders) / FILE_READER_BYTES).max(1)
+    }
+
+    /// Objects that are opened at a time.
+    #[must_use]
+    pub(crate) fn file_openers(self) -> usize {
+        (self.bytes(MemoryStage::FileReaders) / FILE_OPENER_BYTES).max(1)
     }
 
     /// Bytes of one part of an upload.

@@ -22,6 +22,9 @@ use super::budget::Budget;
 /// Reading objects is mostly waiting: so many are read at a time, however few the cores.
 const OBJECTS_AT_ONCE: usize = 16;
 
+/// So many objects are opened at a time.
+const OPENED_AT_ONCE: usize = 64;
+
 /// Runs tasks on this many threads, the caller's included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScopedWorkers {
@@ -52,6 +55,17 @@ impl ScopedWorkers {
             _ => Self::new(threads).threads.max(OBJECTS_AT_ONCE),
         };
         Self { threads: wanted.min(budget.file_readers()) }
+    }
+
+    /// Workers that open objects, and read keys of small ones: still more, as each has little in
+    /// memory and mostly waits.
+    #[must_use]
+    pub(crate) fn of_new_objects(threads: Option<usize>, budget: Budget) -> Self {
+        let wanted = match threads {
+            Some(1) => 1,
+            _ => Self::new(threads).threads.max(OPENED_AT_ONCE),
+        };
+        Self { threads: wanted.min(budget.file_openers()) }
     }
 }
 
@@ -95,5 +109,7 @@ mod tests {
         assert_eq!((files(2, 512), objects(2, 512)), (2, 16));
         assert_eq!((objects(40, 2048), objects(1, 512)), (40, 1));
         assert_eq!((objects(8, 64), files(8, 16)), (2, 1));
+        let opened = |threads, mb| ScopedWorkers::of_new_objects(Some(threads), budget(mb)).count();
+        assert_eq!((opened(2, 512), opened(1, 512), opened(2, 64)), (64, 1, 12));
     }
 }

@@ -18,11 +18,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::bucket::Place;
 use super::local::storage_error;
 use super::registry::{Location, Stores};
+use crate::runtime::{Context, ScopedWorkers};
 
 /// The folder.
 #[derive(Clone)]
@@ -124,6 +126,26 @@ impl Root {
                 let meta = place.bucket().head(place.below(name).key())?;
                 Ok(meta.map(|meta| Found { bytes: meta.len, written_at: meta.modified_at }))
             }
+        }
+    }
+
+    /// Looks files up.
+    ///
+    /// # Errors
+    /// As [`look`](Self::look).
+    pub(crate) fn look_all(&self, names: &[&str], context: &Context) -> Result<Vec<Option<Found>>> {
+        each(&self.workers(context), names.len(), |i| {
+            context.check_cancelled()?;
+            self.look(names[i])
+        })
+    }
+
+    /// Workers for many small requests: local files are looked up one by one.
+    #[must_use]
+    pub(crate) fn workers(&self, context: &Context) -> ScopedWorkers {
+        match self {
+            Self::Local(_) => ScopedWorkers::of_files(Some(1), context.budget()),
+            Self::Objects(_) => ScopedWorkers::of_new_objects(None, context.budget()),
         }
     }
 
