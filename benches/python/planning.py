@@ -2,14 +2,14 @@
 
     .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3] [--overlap all]
     .venv/bin/python benches/python/planning.py --files 100000 --spark
-    .venv/bin/python benches/python/planning.py --files 100000 --objects [--delay 20ms]
+    .venv/bin/python benches/python/planning.py --files 10000 --objects [--delay 20ms] [--merge]
 
 Files of 800 rows by text and number, each of which overlaps its neighbours, or all others. Every plan
 is made in a process of its own; the least time and processor time of the rounds are printed, and the
 most memory; then what it takes to make all of its tasks JSON. With `--spark`, two executors with a
 core each read the footers and merge the files; seconds, and what the driver takes, are printed. With
 `--objects`, the files are objects of an S3 server on loopback (`benches/go/store`, needs Go) that are
-planned once; requests are printed, too, each of which is answered after the delay.
+planned or merged once; requests are printed, too, each of which is answered after the delay.
 """
 
 from __future__ import annotations
@@ -86,17 +86,22 @@ def peak_bytes():
 
 options = {"endpoint_url": sys.argv[1], "allow_http": "true", "region": "us-east-1",
            "access_key_id": "key", "secret_access_key": "secret"}
+how = {"sort_by": "name, ts", "target_file_size": "16MB", "storage_options": options}
 before, processor, begin = peak_bytes(), time.process_time(), time.perf_counter()
-plan = plait.plan("s3://objects/", sort_by="name, ts", target_file_size="16MB",
-                  storage_options=options)
+if sys.argv[2]:
+    done = plait.merge("s3://objects/", sys.argv[2], **how)
+    outputs = len(done.outputs)
+else:
+    done = plait.plan("s3://objects/", **how)
+    outputs = len(done.tasks)
 cpu_s, wall_s = time.process_time() - processor, time.perf_counter() - begin
 print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - before,
-                  "files": len(plan.sources), "tasks": len(plan.tasks)}))
+                  "files": len(done.sources), "outputs": outputs}))
 """
 
 
-def measure_objects(folder: Path, delay: str) -> None:
-    """A plan of all files of the folder as objects: prints seconds, memory and requests."""
+def measure_objects(folder: Path, delay: str, *, merges: bool) -> None:
+    """A plan or merge of the folder's files as objects: prints seconds, memory and requests."""
     program = Path(__file__).resolve().parents[1] / "go"
     with tempfile.TemporaryDirectory(prefix="plait-store-") as built:
         subprocess.run(["go", "build", "-o", f"{built}/store", "./store"], cwd=program, check=True)
@@ -106,7 +111,7 @@ def measure_objects(folder: Path, delay: str) -> None:
             assert server.stdout is not None
             url = f"http://{server.stdout.readline().strip()}"
             try:
-                command = [sys.executable, "-c", ON_OBJECTS, url]
+                command = [sys.executable, "-c", ON_OBJECTS, url, f"{built}/out" if merges else ""]
                 ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
                 with urllib.request.urlopen(f"{url}/requests") as counted:
                     requests = counted.read().decode().strip()
@@ -114,7 +119,7 @@ def measure_objects(folder: Path, delay: str) -> None:
                 server.kill()
     run = json.loads(ran.stdout)
     print(
-        f"{run['files']:,} objects in {run['tasks']} tasks: {run['wall_s']:.1f} s, "
+        f"{run['files']:,} objects in {run['outputs']} outputs: {run['wall_s']:.1f} s, "
         f"{run['cpu_s']:.1f} s of processor time, {run['bytes'] / run['files'] / 1000:.1f} KB/object; "
         f"{requests}"
     )
@@ -159,6 +164,7 @@ def main() -> None:
     parser.add_argument("--spark", action="store_true", help="the most files, on executors")
     parser.add_argument("--objects", action="store_true", help="the most files, as objects")
     parser.add_argument("--delay", default="0s", help="of each answer of the server, as 20ms")
+    parser.add_argument("--merge", action="store_true", help="merge the objects")
     parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.files.split(",")]
@@ -170,7 +176,7 @@ def main() -> None:
             measure_on_spark(folder, max(counts))
             return
         if arguments.objects:
-            measure_objects(folder, arguments.delay)
+            measure_objects(folder, arguments.delay, merges=arguments.merge)
             return
         print(
             f"{'files':>8} {'options':<26} {'s':>7} {'cpu s':>7} {'ms/file':>8} {'KB/file':>8} "
