@@ -13,12 +13,14 @@ use std::sync::Arc;
 
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
+use plait_core::SourceId;
 use plait_core::key::{ShownValue, SortOrder};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::files::open_sources;
+use crate::files::open_source_in;
+use crate::footer::FooterPool;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, output_leaves};
 use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
@@ -27,7 +29,7 @@ use crate::plan::key_values;
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::{data_type, logical_type, reconcile, shown_bound};
 use crate::source::Source;
-use crate::store::Stores;
+use crate::store::{Stores, Wanted};
 use crate::zone;
 
 /// What to look at.
@@ -170,12 +172,14 @@ pub fn inspect_in(
     stores: &Stores,
     context: &Context,
 ) -> Result<InspectReport> {
-    let sources = open_sources(std::slice::from_ref(&options.file), 0, Some(1), stores, context)?;
-    let [source] = sources.as_slice() else {
+    let files = stores.list(std::slice::from_ref(&options.file), Wanted::Parquet)?;
+    let [file] = files.as_slice() else {
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
-            .with_got(format!("{} files", sources.len()))
+            .with_got(format!("{} files", files.len()))
             .with_hint("name one of the files"));
     };
+    let pool = FooterPool::new(context);
+    let source = &Arc::new(open_source_in(&pool, file, SourceId(0), stores, context)?);
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let declared = claimed(source)?;

@@ -198,7 +198,7 @@ impl EqualityReader<'_> {
                 row += 1;
             })?;
         }
-        source.store.check_unchanged()?;
+        source.store.check_read()?;
         Ok(deleted)
     }
 }

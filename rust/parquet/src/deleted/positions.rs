@@ -89,7 +89,7 @@ pub(super) fn listed_rows(
                 add(&mut rows, batch.column(at_path), batch.column(at_pos), wanted)?;
             }
         }
-        source.store.check_unchanged()?;
+        source.store.check_read()?;
         Ok(rows)
     };
     read().map_err(|e| e.with_path(location))

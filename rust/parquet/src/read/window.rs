@@ -113,7 +113,7 @@ impl WindowCursor {
             let Some(batch) = self.read(&source, group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
-        self.file.known.source.store.check_unchanged()?;
+        self.file.known.source.store.check_read()?;
         Ok(None)
     }
 

@@ -32,6 +32,7 @@ use super::resolve::{Resolved, SchemaClass};
 use super::size::{batch_bytes, split};
 use super::sources::ScanSources;
 use crate::runtime::Charge;
+use crate::store::TAIL_BYTES;
 
 /// Files that are open or wait, at most.
 const CURSORS_MAX: usize = 64;
@@ -43,6 +44,8 @@ pub(super) struct ResolvedBatches {
     /// The next source that has no cursor yet.
     next: usize,
     cursors: VecDeque<FileCursor>,
+    /// Threads that read small files.
+    far_threads: usize,
     stream: Option<(usize, Reader, u64)>,
     ready: VecDeque<RecordBatch>,
     /// Rows that may still be given.
@@ -55,6 +58,8 @@ pub(super) struct ResolvedBatches {
 struct FileCursor {
     index: usize,
     data_bytes: u64,
+    /// Whether one request brings all of it.
+    is_small: bool,
     reader: Option<(FileReader, Adapter)>,
     /// Rows of the file given or ready.
     row: u64,
@@ -69,7 +74,9 @@ struct FileCursor {
 impl ResolvedBatches {
     pub(super) fn new(sources: Arc<ScanSources>, resolved: Arc<Resolved>) -> Self {
         let left = sources.options.limit.unwrap_or(u64::MAX);
+        let far_threads = sources.far_threads();
         Self {
+            far_threads,
             sources,
             resolved,
             next: 0,
@@ -157,6 +164,7 @@ impl ResolvedBatches {
             self.cursors.push_back(FileCursor {
                 index,
                 data_bytes: footer.data_bytes,
+                is_small: footer.size <= TAIL_BYTES,
                 reader: None,
                 row: 0,
                 rows_max,
@@ -173,12 +181,13 @@ impl ResolvedBatches {
         self.add_cursors();
         let share = (self.sources.sizes.ahead_bytes / self.cursors.len().max(1)).max(1);
         let (sources, resolved) = (&*self.sources, &*self.resolved);
-        let wait: Vec<Mutex<&mut FileCursor>> = self
-            .cursors
-            .iter_mut()
-            .filter(|cursor| !cursor.done && cursor.failed.is_none() && cursor.ready_bytes < share)
-            .map(Mutex::new)
-            .collect();
+        let waits = |cursor: &&mut FileCursor| {
+            !cursor.done && cursor.failed.is_none() && cursor.ready_bytes < share
+        };
+        let wait: Vec<&mut FileCursor> = self.cursors.iter_mut().filter(waits).collect();
+        let are_small = wait.iter().all(|cursor| cursor.is_small);
+        let threads = if are_small { self.far_threads } else { sources.sizes.threads };
+        let wait: Vec<Mutex<&mut FileCursor>> = wait.into_iter().map(Mutex::new).collect();
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(cursor) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -188,7 +197,7 @@ impl ResolvedBatches {
                 }
             }
         };
-        sources.on_threads(wait.len(), &work)
+        sources.on_threads(threads.min(wait.len()), &work)
     }
 
     /// The next source, a stream or a file of text.

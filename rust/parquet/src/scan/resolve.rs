@@ -68,6 +68,9 @@ pub(super) fn summary(
     summary
 }
 
+/// A thread is not started for fewer footers.
+const FILES_A_THREAD: usize = 8;
+
 /// Reads all footers, on all threads.
 ///
 /// # Errors
@@ -124,7 +127,8 @@ pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec
             }
         }
     };
-    sources.on_threads(sources.entries.len().div_ceil(8), &work)?;
+    let threads = sources.far_threads().min(sources.entries.len().div_ceil(FILES_A_THREAD));
+    sources.on_threads(threads, &work)?;
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, e)) = found.failed {
         return Err(e);

@@ -10,6 +10,7 @@ use arrow_array::{RecordBatchIterator, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::schema::{Change, Renaming, Request, Value};
 use plait_core::stream::Reader;
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 
 use super::entries::{ScanSource, entries};
@@ -18,8 +19,8 @@ use super::options::ScanOptions;
 use super::statics::Statics;
 use super::text::{self, TextReader};
 use crate::file_values::table_columns;
-use crate::runtime::{Context, ScanSizes};
-use crate::store::Stores;
+use crate::runtime::{Context, ScanSizes, ScopedWorkers};
+use crate::store::{Location, Stores};
 
 /// The sources of a scan.
 pub(super) struct ScanSources {
@@ -179,9 +180,19 @@ impl ScanSources {
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Runs `work` on the scan's threads, at most so many, this one included, and joins them.
-    pub(super) fn on_threads(&self, most: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
-        let threads = self.sizes.threads.min(most);
+    /// Threads that read footers and small files: more of objects, as they mostly wait.
+    pub(super) fn far_threads(&self) -> usize {
+        let is_object = |path: &String| !matches!(self.stores.locate(path), Ok(Location::Local(_)));
+        if self.entries.iter().filter_map(|entry| entry.path.as_ref()).any(is_object) {
+            let budget = self.context.budget();
+            ScopedWorkers::of_objects(self.options.threads, budget).count()
+        } else {
+            self.sizes.threads
+        }
+    }
+
+    /// Runs `work` on so many threads, this one included, and joins them.
+    pub(super) fn on_threads(&self, threads: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
         if threads <= 1 {
             work();
             return Ok(());

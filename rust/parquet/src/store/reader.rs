@@ -58,6 +58,15 @@ pub(crate) trait RangeReader: Send + Sync {
     /// [`Kind::SourceChanged`] when it was written to, replaced or removed.
     fn check_unchanged(&self) -> Result<()>;
 
+    /// The same once its rows were read, and nothing comes of them but rows: of an object whose reads
+    /// name its version, all came from that, whatever is there now.
+    ///
+    /// # Errors
+    /// As [`check_unchanged`](Self::check_unchanged).
+    fn check_read(&self) -> Result<()> {
+        if self.object().is_some() { Ok(()) } else { self.check_unchanged() }
+    }
+
     /// What the storage says of this version of the file: when it was written, or its entity tag.
     fn version(&self) -> Option<String> {
         None

@@ -90,7 +90,7 @@ impl Iterator for StreamReader {
             Ok(Some(batch)) => Some(Ok(batch)),
             Ok(None) => {
                 self.batches = None;
-                self.store.check_unchanged().err().map(|e| Err(self.located(e)))
+                self.store.check_read().err().map(|e| Err(self.located(e)))
             }
             Err(e) => {
                 self.batches = None;
