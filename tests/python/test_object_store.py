@@ -561,6 +561,44 @@ def test_a_look_up_takes_few_requests(bucket, s3_proxy, tmp_path):
         first = False
 
 
+def test_scans_and_reads_ask_for_many_objects_at_a_time(bucket, s3_proxy):
+    for part in range(32):
+        bucket.put(f"many/{part:02}.parquet", parquet(rows(part, 32)))
+    asked, most, lock = 0, 0, threading.Lock()
+
+    def wait(method: str, path: str) -> bool:
+        nonlocal asked, most
+        with lock:
+            asked += 1
+            most = max(most, asked)
+        time.sleep(0.05)
+        with lock:
+            asked -= 1
+        return False
+
+    s3_proxy.lose = wait
+    options = bucket.server.options(s3_proxy.url)
+    scan = plait.scan(f"{bucket.url}/many", storage_options=options)
+    assert most > 8
+    most = 0
+    assert pa.table(scan).num_rows == ROWS
+    assert most > 8
+    most = 0
+    alone = plait.scan(f"{bucket.url}/many", storage_options=options, threads=1)
+    assert pa.table(alone).num_rows == ROWS
+    assert most == 1
+    s3_proxy.log.clear()
+    read = plait.read(f"{bucket.url}/many", sort_by="k", storage_options=options)
+    assert pa.table(read)["k"].to_pylist() == list(range(ROWS))
+    # Each answer says of which version it is.
+    heads = [path for method, path in s3_proxy.log if method == "HEAD"]
+    assert not [path for path in heads if path.endswith(".parquet")]
+    s3_proxy.log.clear()
+    with pytest.raises(plait.InvalidArgument, match="one file"):
+        plait.inspect(f"{bucket.url}/many", storage_options=options)
+    assert not [path for _, path in s3_proxy.log if path.endswith(".parquet")]
+
+
 @pytest.mark.long
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):

@@ -71,7 +71,7 @@ const LAYERS: &[(&str, &str)] = &[
         "block encode files keys leaf options order plan properties queue ranks runtime selection sink source spill output weave",
     ),
     ("content", "leaf runtime schema sink source store"),
-    ("inspect", "files keys leaf order page plan runtime schema source store zone"),
+    ("inspect", "files footer keys leaf order page plan runtime schema source store zone"),
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",

@@ -68,7 +68,7 @@ pub(super) fn summary(
     summary
 }
 
-/// A thread is not started for fewer footers.
+/// A thread is not started for fewer local footers.
 const FILES_A_THREAD: usize = 8;
 
 /// Reads all footers, on all threads.
@@ -127,7 +127,11 @@ pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec
             }
         }
     };
-    let threads = sources.far_threads().min(sources.entries.len().div_ceil(FILES_A_THREAD));
+    let files = sources.entries.len();
+    let threads = match sources.are_objects() {
+        true => sources.far_threads().min(files),
+        false => sources.sizes.threads.min(files.div_ceil(FILES_A_THREAD)),
+    };
     sources.on_threads(threads, &work)?;
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, e)) = found.failed {

@@ -180,14 +180,20 @@ impl ScanSources {
         self.counts.batches.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether some of the files are objects.
+    pub(super) fn are_objects(&self) -> bool {
+        let is_object = |path: &String| !matches!(self.stores.locate(path), Ok(Location::Local(_)));
+        self.entries.iter().filter_map(|entry| entry.path.as_ref()).any(is_object)
+    }
+
     /// Threads that read footers and small files: more of objects, as they mostly wait.
     pub(super) fn far_threads(&self) -> usize {
-        let is_object = |path: &String| !matches!(self.stores.locate(path), Ok(Location::Local(_)));
-        if self.entries.iter().filter_map(|entry| entry.path.as_ref()).any(is_object) {
-            let budget = self.context.budget();
-            ScopedWorkers::of_objects(self.options.threads, budget).count()
-        } else {
-            self.sizes.threads
+        match self.are_objects() {
+            true => {
+                let budget = self.context.budget();
+                ScopedWorkers::of_objects(self.options.threads, budget).count()
+            }
+            false => self.sizes.threads,
         }
     }
 
