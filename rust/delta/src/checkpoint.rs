@@ -53,7 +53,7 @@ const NOT_READ: &[&str] = &["stats_parsed", "partitionValues_parsed"];
 pub(crate) fn write(snapshot: &Snapshot, now_ms: i64, folder: &Folder) -> Result<()> {
     let (bytes, rows) = encoded(rows(snapshot, now_ms))?;
     let name = name::checkpoint(snapshot.version);
-    if folder.look(&name)?.is_none() {
+    if folder.look(&[name.as_str()])?.iter().all(Option::is_none) {
         let mut file = folder.create(&name)?;
         for piece in bytes.chunks(PIECE_BYTES) {
             file.write(piece)?;

@@ -14,7 +14,7 @@
 //! checkpoint, and every commit after it.
 //!
 //! # Cost
-//! One listing, one look-up for each file that may go, one request to remove it.
+//! One listing, one look-up for each file that may go, one request to remove it; many at a time.
 //!
 //! # Not here
 //! Which files are live (`snapshot`).
@@ -105,22 +105,22 @@ impl Log {
         }
         let mut cleaned =
             Cleaned { removed: Vec::new(), bytes: 0, log_removed: Vec::new(), version };
-        for name in names.iter().filter(|name| is_removable(name) && !kept.contains(*name)) {
-            self.context.check_cancelled()?;
-            let Some(found) = self.folder.look(name)? else { continue };
+        let may_go = names.iter().filter(|name| is_removable(name) && !kept.contains(*name));
+        let may_go: Vec<&str> = may_go.map(String::as_str).collect();
+        let mut going = Vec::new();
+        for (name, found) in may_go.iter().zip(self.folder.look(&may_go)?) {
+            let Some(found) = found else { continue };
             let written = found.written_at.map(ms);
             // One that was written after its removal is there again, for somebody to commit.
-            let is_gone = written.is_some_and(|at| gone.get(name).is_some_and(|end| at <= *end));
+            let is_gone = written.is_some_and(|at| gone.get(*name).is_some_and(|end| at <= *end));
             let spared = if is_gone { since } else { since.min(now_ms - UNKNOWN_MS) };
             if written.is_none_or(|written| written > spared) {
                 continue;
             }
-            if !asked.dry_run {
-                self.folder.remove(name)?;
-            }
             cleaned.bytes += found.bytes;
-            cleaned.removed.push(name.clone());
+            going.push(*name);
         }
+        self.remove(&going, &asked, &mut cleaned)?;
         self.clean_maps(&names, now_ms, &asked, &mut cleaned)?;
         if let Some(log_ms) = log_ms.filter(|_| cleans_log) {
             cleaned.log_removed = self.clean_log(&listed, now_ms.saturating_sub(log_ms), &asked)?;
@@ -138,23 +138,32 @@ impl Log {
         cleaned: &mut Cleaned,
     ) -> Result<()> {
         let removed: BTreeSet<String> = cleaned.removed.iter().cloned().collect();
-        for name in names {
-            let Some(output) = mapped_output(name) else { continue };
-            self.context.check_cancelled()?;
+        let may_go = |name: &String| {
+            let output = mapped_output(name)?;
             let is_gone = removed.contains(&output);
-            if !is_gone && names.binary_search(&output).is_ok() {
-                continue;
-            }
-            let Some(found) = self.folder.look(name)? else { continue };
+            (is_gone || names.binary_search(&output).is_err()).then_some(is_gone)
+        };
+        let (may_go, are_gone): (Vec<&str>, Vec<bool>) =
+            names.iter().filter_map(|name| Some((name.as_str(), may_go(name)?))).unzip();
+        let mut going = Vec::new();
+        for ((name, is_gone), found) in may_go.iter().zip(are_gone).zip(self.folder.look(&may_go)?)
+        {
+            let Some(found) = found else { continue };
             let is_old = found.written_at.map(ms).is_some_and(|at| at <= now_ms - UNKNOWN_MS);
             if is_gone || is_old {
-                if !asked.dry_run {
-                    self.folder.remove(name)?;
-                }
                 cleaned.bytes += found.bytes;
-                cleaned.removed.push(name.clone());
+                going.push(*name);
             }
         }
+        self.remove(&going, asked, cleaned)
+    }
+
+    /// Removes files, unless it is only asked what would go.
+    fn remove(&self, names: &[&str], asked: &CleanOptions, cleaned: &mut Cleaned) -> Result<()> {
+        if !asked.dry_run {
+            self.folder.remove(names)?;
+        }
+        cleaned.removed.extend(names.iter().map(|name| (*name).to_owned()));
         Ok(())
     }
 
@@ -163,7 +172,8 @@ impl Log {
         let mut first_kept = None;
         for (version, names) in listed.checkpoints.iter().rev() {
             let Some(name) = names.first() else { continue };
-            let written = self.folder.look(name)?.and_then(|found| found.written_at).map(ms);
+            let found = self.folder.look(&[name.as_str()])?.pop().flatten();
+            let written = found.and_then(|found| found.written_at).map(ms);
             if written.is_some_and(|written| written < since) {
                 first_kept = Some(*version);
                 break;
@@ -177,7 +187,7 @@ impl Log {
         names.sort();
         if !asked.dry_run {
             for name in &names {
-                self.folder.remove(name)?;
+                self.folder.remove(&[name.as_str()])?;
             }
         }
         Ok(names)

@@ -116,7 +116,7 @@ impl Log {
         let counts = matches!(&ended, Ok(Ended::Committed { .. } | Ended::Present { .. }));
         if let Some(file) = vectors.file.filter(|_| !counts) {
             // No version names it.
-            let _ = self.folder.remove(&file.name);
+            let _ = self.folder.remove(&[file.name.as_str()]);
         }
         to_json(&ended?)
     }
@@ -179,8 +179,9 @@ impl Log {
 impl Log {
     /// Checks that added files are there.
     fn check_added(&self, change: &ChangeOptions) -> Result<()> {
-        for added in &change.add {
-            if self.folder.look(&added.name)?.is_none() {
+        let names: Vec<&str> = change.add.iter().map(|added| added.name.as_str()).collect();
+        for (added, found) in change.add.iter().zip(self.folder.look(&names)?) {
+            if found.is_none() {
                 let what = "a file was removed before it was committed, nothing was committed";
                 return Err(Error::new(Kind::SourceChanged, what)
                     .with_path(self.folder.location(&added.name)?)

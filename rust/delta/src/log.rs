@@ -210,7 +210,7 @@ impl Log {
     /// # Errors
     /// [`Kind::Storage`].
     pub fn look(&self, name: &str) -> Result<Option<(u64, i64)>> {
-        let found = self.folder.look(name)?;
+        let found = self.folder.look(&[name])?.pop().flatten();
         Ok(found.map(|found| (found.bytes, found.written_at.map_or_else(now_ms, ms))))
     }
 

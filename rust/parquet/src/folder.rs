@@ -87,12 +87,14 @@ impl Folder {
         Ok(names)
     }
 
-    /// How long a file is, and when it was written; absent is `None`.
+    /// How long files are, and when they were written; absent is `None`. Many objects are looked up
+    /// at a time.
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn look(&self, name: &str) -> Result<Option<Found>> {
-        self.root.look(inside(name)?)
+    pub fn look(&self, names: &[&str]) -> Result<Vec<Option<Found>>> {
+        let names = names.iter().map(|name| inside(name)).collect::<Result<Vec<_>>>()?;
+        self.root.look_all(&names, &self.context)
     }
 
     /// All bytes of a small file; absent is `None`.
@@ -132,12 +134,13 @@ impl Folder {
         }
     }
 
-    /// Removes a file; an absent one is no error.
+    /// Removes files, many objects at a time; absent ones are no error.
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn remove(&self, name: &str) -> Result<()> {
-        self.root.remove(inside(name)?)
+    pub fn remove(&self, names: &[&str]) -> Result<()> {
+        let names = names.iter().map(|name| inside(name)).collect::<Result<Vec<_>>>()?;
+        self.root.remove_all(&names, &self.context)
     }
 
     /// Begins a file of any size, whose name should be nobody else's.
@@ -261,7 +264,7 @@ mod tests {
             assert_eq!(folder.read("a/x %.json").unwrap().unwrap(), b"22");
             let mut file = folder.create("a/é.parquet").unwrap();
             file.write(b"whole").unwrap();
-            assert!(folder.look("a/é.parquet").unwrap().is_none());
+            assert!(folder.look(&["a/é.parquet"]).unwrap()[0].is_none());
             assert_eq!(folder.names("").unwrap(), ["a/x %.json"]);
             let mut other = folder.create("a/é.parquet").unwrap();
             other.write(b"other").unwrap();
@@ -271,12 +274,13 @@ mod tests {
             folder.create("a/b.parquet/dropped").unwrap().write(b"half").unwrap();
             assert!(folder.put_new("empty", b"").unwrap());
             assert_eq!(folder.names("").unwrap(), ["a/x %.json", "a/é.parquet", "empty"]);
-            folder.remove("empty").unwrap();
-            folder.remove("empty").unwrap();
+            folder.remove(&["empty", "absent"]).unwrap();
+            folder.remove(&["empty"]).unwrap();
+            assert!(folder.look(&["a/é.parquet", "empty"]).unwrap()[1].is_none());
             assert_eq!(folder.names("a").unwrap().len(), 2);
             for name in ["", "../x", "/x", "a//b", "a/.."] {
                 assert_eq!(folder.put_new(name, b"").unwrap_err().kind(), Kind::InvalidArgument);
-                assert!(folder.create(name).is_err() && folder.remove(name).is_err());
+                assert!(folder.create(name).is_err() && folder.remove(&[name]).is_err());
             }
         }
         std::fs::remove_dir_all(dir).unwrap();

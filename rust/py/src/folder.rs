@@ -78,7 +78,7 @@ impl PyFolder {
 
     /// Removes a file, if it is there.
     fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.ask(py, |folder| folder.remove(name))
+        self.ask(py, |folder| folder.remove(&[name]))
     }
 
     /// Begins a file of any size.

@@ -22,6 +22,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::bucket::Place;
+use super::coalesce::TAIL_BYTES;
 use super::local::storage_error;
 use super::registry::{Location, Stores};
 use crate::runtime::{Context, ScopedWorkers};
@@ -140,6 +141,18 @@ impl Root {
         })
     }
 
+    /// Removes files; absent ones are no error.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub(crate) fn remove_all(&self, names: &[&str], context: &Context) -> Result<()> {
+        each(&self.workers(context), names.len(), |i| {
+            context.check_cancelled()?;
+            self.remove(names[i])
+        })?;
+        Ok(())
+    }
+
     /// Workers for many small requests: local files are looked up one by one.
     #[must_use]
     pub(crate) fn workers(&self, context: &Context) -> ScopedWorkers {
@@ -162,11 +175,14 @@ impl Root {
             },
             Self::Objects(place) => {
                 let place = place.below(name);
-                let Some(meta) = place.bucket().head(place.key())? else { return Ok(None) };
-                match meta.len {
-                    0 => Ok(Some(Vec::new())),
-                    len => place.bucket().read(place.key(), 0..len, &meta).map(|b| Some(b.into())),
+                let bucket = place.bucket();
+                let Some((meta, tail)) = bucket.open(place.key(), TAIL_BYTES)? else {
+                    return Ok(None);
+                };
+                if tail.len() as u64 == meta.len {
+                    return Ok(Some(tail.into()));
                 }
+                bucket.read(place.key(), 0..meta.len, &meta).map(|bytes| Some(bytes.into()))
             }
         }
     }
