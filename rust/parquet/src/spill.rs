@@ -32,10 +32,11 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::Result;
 
-use crate::output::{storage, unnamed_file};
+use crate::output::storage;
 use crate::page::pages::{Held, Stored};
 use crate::page::unwrap_error;
 use crate::runtime::{Charge, Context, Level};
+use crate::store::temp::unnamed_file;
 use crate::store::{RangeReader, read_exact_at, write_all_at};
 
 /// How much is read from the file at once.

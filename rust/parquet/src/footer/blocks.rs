@@ -24,8 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plait_core::Result;
 
-use crate::output::{storage, unnamed_file};
+use crate::output::storage;
 use crate::runtime::{Context, Level, MemoryStage};
+use crate::store::temp::unnamed_file;
 use crate::store::{read_exact_at, write_all_at};
 
 /// Bytes of a block. Many footers share one: small ones that stay between large ones that go leave

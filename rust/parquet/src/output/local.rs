@@ -11,22 +11,18 @@
 //! ([`sweep`]).
 //!
 //! # Not here
-//! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
+//! What is in the files (`sink`); names of temp files, and files without one (`store::temp`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use plait_core::{Error, Kind, Result};
 
 use super::early::Early;
 use crate::runtime::Context;
 use crate::store::Completed;
-
-pub(super) const TEMP_PREFIX: &str = ".plait-tmp-";
-
-static TEMP_COUNT: AtomicU64 = AtomicU64::new(0);
+use crate::store::temp::{TEMP_PREFIX, create, create_beside, make_dir, temp_path};
 
 /// A local folder that outputs are published to.
 pub(super) struct LocalFolder {
@@ -145,45 +141,6 @@ fn sweep_temp(path: &Path) {
     if file.try_lock().is_ok() {
         let _ = fs::remove_file(path);
     }
-}
-
-/// So often a folder is made again that others remove.
-const MAKE_DIR_TRIES: usize = 16;
-
-/// Makes a folder. Another process that made it, or one above it, may give up and remove it meanwhile:
-/// it is there when it is made, and not there when it is looked at.
-fn make_dir(dir: &Path) -> io::Result<()> {
-    use io::ErrorKind::{AlreadyExists, NotFound};
-    let mut made = fs::create_dir_all(dir);
-    for _ in 1..MAKE_DIR_TRIES {
-        match &made {
-            Err(e) if matches!(e.kind(), NotFound | AlreadyExists) => {
-                made = fs::create_dir_all(dir);
-            }
-            _ => break,
-        }
-    }
-    made
-}
-
-/// Makes a file in a folder, which is made again if another process that had made it removed it.
-fn create_beside(dir: &Path, path: &Path) -> io::Result<File> {
-    let mut made = create(path);
-    for _ in 1..MAKE_DIR_TRIES {
-        match &made {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                made = make_dir(dir).and_then(|()| create(path));
-            }
-            _ => break,
-        }
-    }
-    made
-}
-
-/// A path in `dir` for something that has no visible name yet.
-pub(super) fn temp_path(dir: &Path) -> PathBuf {
-    let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
-    dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()))
 }
 
 /// Creates a temp file in `dir`, which is a nest: it is closed once it is synced.
@@ -367,18 +324,6 @@ impl Drop for LocalFile {
     }
 }
 
-/// A file without a name, for spilled bytes: gone when it is closed, whatever happens.
-pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
-    context.faults().check("create")?;
-    let path = temp_path(dir);
-    let file = create_beside(dir, &path)?;
-    match fs::remove_file(&path) {
-        // The sweep of another run was faster.
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(file),
-    }
-}
-
 #[expect(
     clippy::disallowed_methods,
     reason = "this module and `store` are the ones that open files"
@@ -389,10 +334,6 @@ pub(super) fn open_dir(path: &Path) -> io::Result<File> {
 
 pub(super) fn open_write(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
 /// Our error for an error of the storage at `path`.
@@ -420,9 +361,10 @@ pub(crate) fn is_temp(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::store::temp::unnamed_file;
 
     fn empty_dir(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("plait-local-{name}-{}", std::process::id()));

@@ -30,7 +30,7 @@ use plait_core::{Error, Kind, Result};
 use crate::runtime::Context;
 use crate::store::{Completed, Location, RangeReader, Stores};
 use folders::OutputFolders;
-pub(crate) use local::{is_temp, storage, unnamed_file};
+pub(crate) use local::{is_temp, storage};
 pub use lock::Sign;
 pub(crate) use lock::{Alive, Lock, machine};
 

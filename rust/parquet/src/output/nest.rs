@@ -18,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 use plait_core::Result;
 
-use super::local::{TEMP_PREFIX, storage, temp_path};
+use super::local::storage;
 use super::lock::Lock;
 use crate::runtime::Context;
+use crate::store::temp::{TEMP_PREFIX, temp_path};
 
 /// The folder.
 pub(super) struct Nest {

@@ -10,7 +10,7 @@
 //! What is counted is exact. Where cuts lie is an estimate, as it is out of footers.
 //!
 //! # Cost
-//! The key columns of each source twice. O(s log c) for the s samples and c cuts of a source.
+//! The key columns of each source twice, of those with few rows once. O(s log c) for the s samples and c cuts of a source.
 //!
 //! # Not here
 //! Which cuts the samples are close enough for (`cuts`).

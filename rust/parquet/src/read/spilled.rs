@@ -37,8 +37,9 @@ use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::dictionary::garbage_collect_any_dictionary;
 use plait_core::{Error, Kind, Result};
 
-use crate::output::{storage, unnamed_file};
+use crate::output::storage;
 use crate::runtime::Context;
+use crate::store::temp::unnamed_file;
 use crate::store::{read_exact_at, write_all_at};
 
 /// Rows of a batch that tell how many bytes rows have, at least.

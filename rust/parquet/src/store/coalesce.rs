@@ -12,11 +12,14 @@
 //!
 //! # Invariants
 //! Windows of all files of a call stay within a share of the memory limit and are accounted for;
-//! the one that was used longest ago goes first.
+//! the one that was used longest ago goes first, a small object to disk.
 //!
 //! # Cost
 //! Bytes read in vain: at most as many as were asked for, plus 64 KB a place. A look-up searches the
 //! windows of its own file alone.
+//!
+//! # Not here
+//! Small objects on disk (`window_file`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -28,6 +31,7 @@ use bytes::{Bytes, BytesMut};
 use plait_core::Result;
 
 use super::reader::{ObjectVersion, RangeReader, check_range};
+use super::window_file::WindowFile;
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
@@ -48,6 +52,8 @@ pub(super) struct WindowCache {
     context: Context,
     held: Mutex<HeldWindows>,
     files: AtomicU64,
+    /// Small objects that had no room.
+    on_disk: WindowFile,
 }
 
 /// Windows by file, and in the order in which they were used: there may be thousands of small files.
@@ -65,12 +71,19 @@ struct CachedWindow {
     bytes: Bytes,
     /// Whether it grows when a read goes on behind it.
     grows: bool,
+    /// Whether it is all of a small object.
+    is_whole: bool,
     /// When it was used: no other window has the same.
     used: u64,
-    _charge: Charge,
+    /// From when on it is held.
+    charge: Option<Charge>,
 }
 
 impl CachedWindow {
+    fn new(start: u64, bytes: Bytes, grows: bool, is_whole: bool) -> Self {
+        Self { start, bytes, grows, is_whole, used: 0, charge: None }
+    }
+
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -111,17 +124,24 @@ impl HeldWindows {
         }
     }
 
-    /// Removes the window that was used longest ago; whether there was one.
-    fn remove_oldest(&mut self) -> bool {
-        let Some((&oldest, &file)) = self.uses.first_key_value() else { return false };
-        self.retain(file, |window| window.used != oldest);
-        true
+    /// Removes the window that was used longest ago: its file, and the window.
+    fn remove_oldest(&mut self) -> Option<(u64, CachedWindow)> {
+        let (oldest, file) = self.uses.pop_first()?;
+        let of_file = self.files.get_mut(&file)?;
+        let at = of_file.iter().position(|window| window.used == oldest)?;
+        let gone = of_file.swap_remove(at);
+        self.bytes -= gone.bytes.len();
+        if of_file.is_empty() {
+            self.files.remove(&file);
+        }
+        Some((file, gone))
     }
 }
 
 impl WindowCache {
     pub(super) fn new(context: &Context) -> Self {
-        Self { context: context.clone(), held: Mutex::default(), files: AtomicU64::new(0) }
+        let (held, files) = (Mutex::default(), AtomicU64::new(0));
+        Self { context: context.clone(), held, files, on_disk: WindowFile::new(context) }
     }
 
     fn held(&self) -> MutexGuard<'_, HeldWindows> {
@@ -131,7 +151,10 @@ impl WindowCache {
     /// The bytes of `range`, if one window has them all.
     fn find(&self, file: u64, range: &Range<u64>) -> Option<Bytes> {
         let mut held = self.held();
-        let window = held.using(file, range)?;
+        let Some(window) = held.using(file, range) else {
+            drop(held);
+            return self.on_disk.get(file, range);
+        };
         let at = |offset: u64| usize::try_from(offset - window.start).ok();
         // A copy: what a reader holds on to must not keep the whole window alive.
         window.bytes.get(at(range.start)?..at(range.end)?).map(Bytes::copy_from_slice)
@@ -149,19 +172,20 @@ impl WindowCache {
         self.held().of(file).iter().map(|window| window.start).filter(|start| at <= *start).min()
     }
 
-    /// Keeps `bytes` in the place of windows that they hold or follow, if there is room.
-    fn keep(&self, file: u64, start: u64, bytes: Bytes) {
+    /// Keeps `bytes` in the place of windows that they hold or follow, if there is room. A small object
+    /// `is_whole`: it goes to disk when it has to make room.
+    fn keep(&self, file: u64, start: u64, bytes: Bytes, is_whole: bool) {
         let mut held = self.held();
         let end = start + bytes.len() as u64;
         let goes_on = |w: &CachedWindow| start <= w.start && end < w.end();
         held.retain(file, |w| !w.grows || w.end() < start || goes_on(w));
-        self.hold(&mut held, file, start, bytes, true);
+        self.hold(held, file, CachedWindow::new(start, bytes, true, is_whole));
     }
 
     /// Keeps `bytes` as a window that does not grow, unless they are a large part of all windows.
     fn keep_apart(&self, file: u64, start: u64, bytes: &Bytes) {
         if bytes.len() <= self.bytes_max() / APART_PART {
-            self.hold(&mut self.held(), file, start, bytes.clone(), false);
+            self.hold(self.held(), file, CachedWindow::new(start, bytes.clone(), false, false));
         }
     }
 
@@ -170,19 +194,30 @@ impl WindowCache {
     }
 
     /// Keeps a window in the place of those that were used longest ago.
-    fn hold(&self, held: &mut HeldWindows, file: u64, start: u64, bytes: Bytes, grows: bool) {
+    fn hold(&self, mut held: MutexGuard<'_, HeldWindows>, file: u64, mut window: CachedWindow) {
         let most = self.bytes_max();
-        while held.bytes + bytes.len() > most {
-            if !held.remove_oldest() {
-                return;
+        let mut gone = Vec::new();
+        while held.bytes + window.bytes.len() > most {
+            match held.remove_oldest() {
+                Some(oldest) => gone.push(oldest),
+                None => break,
             }
         }
-        let _charge = self.context.charge(bytes.len());
-        held.insert(file, CachedWindow { start, bytes, grows, used: 0, _charge });
+        if window.bytes.len() <= most {
+            window.charge = Some(self.context.charge(window.bytes.len()));
+            held.insert(file, window);
+        } else {
+            gone.push((file, window));
+        }
+        drop(held);
+        for (file, window) in gone.into_iter().filter(|(_, window)| window.is_whole) {
+            self.on_disk.put(file, &window.bytes);
+        }
     }
 
     fn forget(&self, file: u64) {
         self.held().retain(file, |_| false);
+        self.on_disk.forget(file);
     }
 }
 
@@ -204,11 +239,16 @@ impl<S: RangeReader> Coalesced<S> {
         Self { inner, id, windows: Arc::clone(windows), tail }
     }
 
+    /// Whether one window has all of it.
+    fn is_small(&self) -> bool {
+        self.len() <= TAIL_BYTES
+    }
+
     /// Makes the last bytes a window; gives those of `range`, if they are all among them.
     fn first(&self, range: &Range<u64>) -> Option<Bytes> {
         let (tail, _charge) = *self.tail.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let start = self.len().checked_sub(tail.len() as u64)?;
-        self.windows.keep(self.id, start, tail.clone());
+        self.windows.keep(self.id, start, tail.clone(), self.is_small());
         let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();
         tail.get(at(range.start)?..at(range.end)?).map(Bytes::copy_from_slice)
     }
@@ -224,7 +264,7 @@ impl<S: RangeReader> Coalesced<S> {
         }
         // Small files are one window.
         let next = match before {
-            _ if len <= TAIL_BYTES => return Some(0..len),
+            _ if self.is_small() => return Some(0..len),
             Some(size) => (2 * size).clamp(WINDOW_BYTES, WINDOW_BYTES_MAX),
             None => WINDOW_BYTES,
         };
@@ -285,7 +325,8 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         let (start, bytes) = self.read_behind(before, window)?;
         let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
         let part = Bytes::copy_from_slice(&bytes[at(range.start)..at(range.end)]);
-        self.windows.keep(self.id, start, bytes);
+        let is_whole = self.is_small() && bytes.len() as u64 == self.len();
+        self.windows.keep(self.id, start, bytes, is_whole);
         Ok(part)
     }
 
@@ -446,6 +487,25 @@ mod tests {
         let before = 799_999..800_000;
         check(&store, before.clone());
         assert_eq!(store.inner.reads.lock().unwrap().clone(), [before]);
+    }
+
+    #[test]
+    fn small_objects_without_room_come_back_from_disk() {
+        let context = Context::new(16 << 20);
+        let windows = Arc::new(WindowCache::new(&context));
+        let small = |_| {
+            let reads = NotedReads { len: 100_000, reads: Mutex::default() };
+            Coalesced::new(reads, Bytes::new(), &windows)
+        };
+        let stores: Vec<_> = (0..40).map(small).collect();
+        for range in [99_992..100_000, 0..10, 5..99_000] {
+            stores.iter().for_each(|store| check(store, range.clone()));
+        }
+        for store in &stores {
+            assert_eq!(store.inner.reads.lock().unwrap().len(), 1);
+        }
+        assert!(context.account().peak_bytes() <= 1 << 20, "{}", context.account().peak_bytes());
+        assert!(context.counters().spilled_bytes() >= 33 * 100_000);
     }
 
     #[test]

@@ -40,7 +40,9 @@ pub(crate) mod root;
 mod s3;
 mod settings;
 pub(crate) mod table;
+pub(crate) mod temp;
 mod upload;
+mod window_file;
 mod wire;
 
 pub(crate) use bucket::Place;
