@@ -436,24 +436,31 @@ def test_a_small_object_takes_one_request(bucket, s3_proxy):
     assert bucket.table("out/") == expected()
 
 
-def test_each_of_many_small_objects_is_read_once(bucket, s3_proxy):
-    # Of the limit, 1 MB is for bytes of objects that may be needed again.
+@pytest.mark.parametrize("how", [{"outputs": 1}, {"outputs": 4}, {"target_file_size": "200KB"}])
+def test_each_of_many_small_objects_is_read_once(bucket, s3_proxy, how):
+    # Of the limit, less than 1 MB is for bytes of objects that may be needed again.
     files, rows_each = 120, 2000
     for part in range(files):
         keys = pa.array(range(part, files * rows_each, files))
         values = pa.array(np.random.default_rng(part).random(rows_each))
         bucket.put(f"many/{part:03}.parquet", parquet(pa.table({"k": keys, "v": values})))
-    plan = plait.plan(
-        f"{bucket.url}/many",
-        sort_by="k",
-        outputs=1,
-        memory_limit="16MB",
-        storage_options=bucket.server.options(s3_proxy.url),
-    )
+    options = bucket.server.options(s3_proxy.url)
+    how = {"sort_by": "k", "memory_limit": "16MB", "storage_options": options, **how}
+
+    def asked() -> Counter:
+        paths = [path for method, path in s3_proxy.log if method == "GET" and "/many/" in path]
+        s3_proxy.log.clear()
+        return Counter(paths)
+
+    plan = plait.plan(f"{bucket.url}/many", **how)
     assert plan.rows == files * rows_each
-    gets = Counter(path for method, path in s3_proxy.log if method == "GET" and "/many/" in path)
-    # The version of data pages is that of the first file, which is looked up when all are open.
-    assert len(gets) == files and sum(gets.values()) <= files + 1, gets.most_common(3)
+    gets = asked()
+    assert len(gets) == files and set(gets.values()) == {1}, gets.most_common(3)
+    report = plait.merge(f"{bucket.url}/many", f"{bucket.url}/out", **how)
+    gets = asked()
+    assert len(gets) == files and set(gets.values()) == {1}, gets.most_common(3)
+    assert report.metrics.spilled_bytes > 0
+    assert bucket.table("out/")["k"].to_pylist() == list(range(files * rows_each))
 
 
 def with_ids(names: dict[str, int], *columns: pa.Array) -> pa.Table:
