@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROWS = 800
 SERIES = 40
 OPTIONS = {"target_file_size": "2MB"}, {"outputs": 1}
 
@@ -137,19 +136,24 @@ def measure_on_spark(folder: Path, files: int) -> None:
     )
 
 
-def make(folder: Path, files: int, overlap: str = "neighbours") -> None:
-    """Files of which each begins in the middle of the one before, or at the smallest key."""
+def make(folder: Path, files: int, overlap: str, rows: int, payload: int) -> None:
+    """Files of which each begins in the middle of the one before, or at the smallest key.
+
+    Each row has so many bytes of a payload that does not compress.
+    """
     rng = np.random.default_rng(7)
     for i in range(files):
-        low, count = (0, ROWS * files // 4) if overlap == "all" else (i * SERIES // 2, SERIES)
-        names = np.sort(rng.integers(low, low + count, ROWS))
+        low, count = (0, rows * files // 4) if overlap == "all" else (i * SERIES // 2, SERIES)
+        names = np.sort(rng.integers(low, low + count, rows))
         table = pa.table(
             {
                 "name": pa.array([f"series-{name:08}" for name in names.tolist()]),
-                "ts": pa.array(np.arange(ROWS)),
-                "value": pa.array(rng.normal(size=ROWS)),
+                "ts": pa.array(np.arange(rows)),
+                "value": pa.array(rng.normal(size=rows)),
             }
         )
+        if payload:
+            table = table.append_column("payload", [[rng.bytes(payload) for _ in range(rows)]])
         path = folder / f"{i // 1000:03}" / f"{i:06}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, path)
@@ -161,6 +165,8 @@ def main() -> None:
     parser.add_argument("--files", default="1000,2000,4000,8000,16000")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--overlap", choices=("neighbours", "all"), default="neighbours")
+    parser.add_argument("--rows", type=int, default=800, help="of each file")
+    parser.add_argument("--payload", type=int, default=0, help="bytes of each row on top")
     parser.add_argument("--spark", action="store_true", help="the most files, on executors")
     parser.add_argument("--objects", action="store_true", help="the most files, as objects")
     parser.add_argument("--delay", default="0s", help="of each answer of the server, as 20ms")
@@ -171,7 +177,7 @@ def main() -> None:
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="plait-planning-"))
     try:
         if not (folder / f"{(max(counts) - 1) // 1000:03}").exists():
-            make(folder, max(counts), arguments.overlap)
+            make(folder, max(counts), arguments.overlap, arguments.rows, arguments.payload)
         if arguments.spark:
             measure_on_spark(folder, max(counts))
             return
