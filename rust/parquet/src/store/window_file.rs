@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //! The file has no name, and lies in the system's folder of temporary files. It has at most
-//! [`LIMITS_MAX`] times the memory limit. Where it cannot be written or read, objects are read again:
-//! no call fails because of it.
+//! [`LIMITS_MAX`] times the memory limit. Where it cannot be written or read, it goes, and objects are
+//! read again: no call fails because of it.
 //!
 //! # Cost
 //! A write an object, and a read for each time that it is needed again.
@@ -61,7 +61,8 @@ impl WindowFile {
             return;
         }
         if let Err(e) = self.write(&mut state, id, bytes) {
-            state.is_refused = true;
+            // Others that write there need the space more.
+            *state = FileState { is_refused: true, ..FileState::default() };
             self.context.events().record(Level::Info, "store", || {
                 let dir = std::env::temp_dir();
                 format!("small objects are read again: cannot write to {}: {e}", dir.display())
@@ -145,8 +146,9 @@ mod tests {
         };
         let context = Context::with_faults(1 << 20, Box::new(fault));
         let file = WindowFile::new(&context);
-        (0..3).for_each(|id| file.put(id, b"bytes"));
+        file.put(0, b"bytes");
         assert_eq!(file.get(0, &(0..5)).unwrap(), &b"bytes"[..]);
-        assert!((1..3).all(|id| file.get(id, &(0..1)).is_none()));
+        (1..3).for_each(|id| file.put(id, b"bytes"));
+        assert!((0..3).all(|id| file.get(id, &(0..1)).is_none()));
     }
 }
