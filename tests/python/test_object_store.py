@@ -568,32 +568,37 @@ def test_a_look_up_takes_few_requests(bucket, s3_proxy, tmp_path):
         first = False
 
 
+class Waiting:
+    """Answers of a proxy that come late, and how many requests waited at the same time."""
+
+    def __init__(self, proxy) -> None:
+        self.asked, self.most, self.lock = 0, 0, threading.Lock()
+        proxy.lose = self.wait
+
+    def wait(self, method: str, path: str) -> bool:
+        with self.lock:
+            self.asked += 1
+            self.most = max(self.most, self.asked)
+        time.sleep(0.05)
+        with self.lock:
+            self.asked -= 1
+        return False
+
+
 def test_scans_and_reads_ask_for_many_objects_at_a_time(bucket, s3_proxy):
     for part in range(32):
         bucket.put(f"many/{part:02}.parquet", parquet(rows(part, 32)))
-    asked, most, lock = 0, 0, threading.Lock()
-
-    def wait(method: str, path: str) -> bool:
-        nonlocal asked, most
-        with lock:
-            asked += 1
-            most = max(most, asked)
-        time.sleep(0.05)
-        with lock:
-            asked -= 1
-        return False
-
-    s3_proxy.lose = wait
+    waiting = Waiting(s3_proxy)
     options = bucket.server.options(s3_proxy.url)
     scan = plait.scan(f"{bucket.url}/many", storage_options=options)
-    assert most > 8
-    most = 0
+    assert waiting.most > 8
+    waiting.most = 0
     assert pa.table(scan).num_rows == ROWS
-    assert most > 8
-    most = 0
+    assert waiting.most > 8
+    waiting.most = 0
     alone = plait.scan(f"{bucket.url}/many", storage_options=options, threads=1)
     assert pa.table(alone).num_rows == ROWS
-    assert most == 1
+    assert waiting.most == 1
     s3_proxy.log.clear()
     read = plait.read(f"{bucket.url}/many", sort_by="k", storage_options=options)
     assert pa.table(read)["k"].to_pylist() == list(range(ROWS))
@@ -610,29 +615,17 @@ def test_scans_and_reads_ask_for_many_objects_at_a_time(bucket, s3_proxy):
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):
         bucket.put(f"in/{part:02}.parquet", parquet(rows(part, 24)))
-    asked, most, lock = 0, 0, threading.Lock()
-
-    def wait(method: str, path: str) -> bool:
-        nonlocal asked, most
-        with lock:
-            asked += 1
-            most = max(most, asked)
-        time.sleep(0.05)
-        with lock:
-            asked -= 1
-        return False
-
-    s3_proxy.lose = wait
+    waiting = Waiting(s3_proxy)
     plans = {}
     for threads in (1, 2):
-        most = 0
+        waiting.most = 0
         plans[threads] = plait.plan(
             f"{bucket.url}/in/",
             sort_by="k",
             storage_options=bucket.server.options(s3_proxy.url),
             threads=threads,
         )
-        assert most == 1 if threads == 1 else most > 8
+        assert waiting.most == 1 if threads == 1 else waiting.most > 8
     assert plans[1].to_dict()["sources"] == plans[2].to_dict()["sources"]
 
 

@@ -50,22 +50,24 @@ impl ScopedWorkers {
     /// unless one is asked for.
     #[must_use]
     pub(crate) fn of_objects(threads: Option<usize>, budget: Budget) -> Self {
-        let wanted = match threads {
-            Some(1) => 1,
-            _ => Self::new(threads).threads.max(OBJECTS_AT_ONCE),
-        };
-        Self { threads: wanted.min(budget.file_readers()) }
+        Self::at_once(OBJECTS_AT_ONCE, threads).at_most(budget.file_readers())
     }
 
     /// Workers that open objects, and read keys of small ones: still more, as each has little in
     /// memory and mostly waits.
     #[must_use]
     pub(crate) fn of_new_objects(threads: Option<usize>, budget: Budget) -> Self {
-        let wanted = match threads {
-            Some(1) => 1,
-            _ => Self::new(threads).threads.max(OPENED_AT_ONCE),
-        };
-        Self { threads: wanted.min(budget.file_openers()) }
+        Self::at_once(OPENED_AT_ONCE, threads).at_most(budget.file_openers())
+    }
+
+    /// So many at least, unless one is asked for.
+    fn at_once(least: usize, threads: Option<usize>) -> Self {
+        let wanted = Self::new(threads).threads;
+        Self { threads: if threads == Some(1) { 1 } else { wanted.max(least) } }
+    }
+
+    fn at_most(self, most: usize) -> Self {
+        Self { threads: self.threads.min(most) }
     }
 }
 

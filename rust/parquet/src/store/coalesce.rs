@@ -248,7 +248,8 @@ impl<S: RangeReader> Coalesced<S> {
     fn first(&self, range: &Range<u64>) -> Option<Bytes> {
         let (tail, _charge) = *self.tail.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let start = self.len().checked_sub(tail.len() as u64)?;
-        self.windows.keep(self.id, start, tail.clone(), self.is_small());
+        let is_whole = self.is_small() && start == 0;
+        self.windows.keep(self.id, start, tail.clone(), is_whole);
         let at = |offset: u64| usize::try_from(offset.checked_sub(start)?).ok();
         tail.get(at(range.start)?..at(range.end)?).map(Bytes::copy_from_slice)
     }
@@ -325,7 +326,7 @@ impl<S: RangeReader> RangeReader for Coalesced<S> {
         let (start, bytes) = self.read_behind(before, window)?;
         let at = |offset: u64| usize::try_from(offset - start).unwrap_or(usize::MAX);
         let part = Bytes::copy_from_slice(&bytes[at(range.start)..at(range.end)]);
-        let is_whole = self.is_small() && bytes.len() as u64 == self.len();
+        let is_whole = self.is_small() && start == 0 && bytes.len() as u64 == self.len();
         self.windows.keep(self.id, start, bytes, is_whole);
         Ok(part)
     }
@@ -506,6 +507,20 @@ mod tests {
         }
         assert!(context.account().peak_bytes() <= 1 << 20, "{}", context.account().peak_bytes());
         assert!(context.counters().spilled_bytes() >= 33 * 100_000);
+    }
+
+    #[test]
+    fn an_end_that_is_shorter_than_its_object_is_not_taken_for_all_of_it() {
+        let context = Context::new(16 << 20);
+        let windows = Arc::new(WindowCache::new(&context));
+        let ends: Bytes = (60_000..100_000_u64).map(|n| (n % 251) as u8).collect();
+        let short = |_| {
+            let reads = NotedReads { len: 100_000, reads: Mutex::default() };
+            Coalesced::new(reads, ends.clone(), &windows)
+        };
+        let stores: Vec<_> = (0..60).map(short).collect();
+        stores.iter().for_each(|store| check(store, 99_992..100_000));
+        stores.iter().for_each(|store| check(store, 10..50));
     }
 
     #[test]
