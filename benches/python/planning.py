@@ -20,12 +20,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from late_store import late_store
 
 SERIES = 40
 OPTIONS = {"target_file_size": "2MB"}, {"outputs": 1}
@@ -101,26 +101,18 @@ print(json.dumps({"cpu_s": cpu_s, "wall_s": wall_s, "bytes": peak_bytes() - befo
 
 def measure_objects(folder: Path, delay: str, *, merges: bool) -> None:
     """A plan or merge of the folder's files as objects: prints seconds, memory and requests."""
-    program = Path(__file__).resolve().parents[1] / "go"
-    with tempfile.TemporaryDirectory(prefix="plait-store-") as built:
-        subprocess.run(["go", "build", "-o", f"{built}/store", "./store"], cwd=program, check=True)
-        with subprocess.Popen(
-            [f"{built}/store", folder, delay], stdout=subprocess.PIPE, text=True
-        ) as server:
-            assert server.stdout is not None
-            url = f"http://{server.stdout.readline().strip()}"
-            try:
-                command = [sys.executable, "-c", ON_OBJECTS, url, f"{built}/out" if merges else ""]
-                ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-                with urllib.request.urlopen(f"{url}/requests") as counted:
-                    requests = counted.read().decode().strip()
-            finally:
-                server.kill()
+    with (
+        tempfile.TemporaryDirectory(prefix="plait-planned-") as out,
+        late_store(folder, delay) as (url, requests),
+    ):
+        command = [sys.executable, "-c", ON_OBJECTS, url, out if merges else ""]
+        ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        counted = requests()
     run = json.loads(ran.stdout)
     print(
         f"{run['files']:,} objects in {run['outputs']} outputs: {run['wall_s']:.1f} s, "
         f"{run['cpu_s']:.1f} s of processor time, {run['bytes'] / run['files'] / 1000:.1f} KB/object; "
-        f"{requests}"
+        f"{counted}"
     )
 
 

@@ -268,6 +268,10 @@ impl RangeReader for Watched {
         self.inner.read_and_keep(range)
     }
 
+    fn expect(&self, range: std::ops::Range<u64>, end: u64) {
+        self.inner.expect(range, end);
+    }
+
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.fault()?;
         self.context.counters().add_read(out.len() as u64);

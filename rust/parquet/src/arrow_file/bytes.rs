@@ -57,7 +57,17 @@ impl Windows {
             chunks.sort_unstable();
         }
         let open = Mutex::default();
-        Ok(Self { store, chunks, open, whole, window_bytes, context: context.clone() })
+        let windows = Self { store, chunks, open, whole, window_bytes, context: context.clone() };
+        leaves.iter().for_each(|leaf| windows.expect_next(*leaf, 0));
+        Ok(windows)
+    }
+
+    /// Says that the first chunk of `leaf` from `start` on is read soon.
+    fn expect_next(&self, leaf: usize, start: u64) {
+        let at = self.chunks.partition_point(|chunk| chunk.0 < start);
+        if let Some((start, end, _)) = self.chunks[at..].iter().find(|chunk| chunk.2 == leaf) {
+            self.store.expect(*start..(*end).min(start + self.window_bytes), *end);
+        }
     }
 
     /// The bytes `start..start + len`.
@@ -87,6 +97,10 @@ impl Windows {
         // What was there before goes first: it is decoded.
         open.remove(leaf);
         let to = (*chunk_end).min(end.max(start.saturating_add(self.window_bytes)));
+        self.store.expect(start..to, *chunk_end);
+        if to == *chunk_end {
+            self.expect_next(*leaf, to);
+        }
         let charge = self.context.charge(usize::try_from(to - start).unwrap_or(usize::MAX));
         let bytes = self.store.read(start..to)?;
         open.insert(*leaf, (start, bytes.clone(), charge));

@@ -21,10 +21,13 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use plait_core::Result;
 
 use super::{FileSchema, levels};
-use crate::leaf::LocationCache;
+use crate::leaf::{LocationCache, expect_chunk};
 use crate::page::{Kept, Pages, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
+
+/// More ranges of rows than these lie far apart: their pages are requested one by one.
+const EXPECTED_RANGES_MAX: usize = 64;
 
 /// Where rows are looked up.
 #[derive(Clone)]
@@ -81,6 +84,7 @@ impl Located {
         leaves: Option<&[usize]>,
         batch_rows: usize,
     ) -> Result<LocatedRows> {
+        self.expect(row_group, rows, leaves);
         let descr = self.source.schema();
         let mask = match leaves {
             Some(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
@@ -108,6 +112,21 @@ impl Located {
         })?
         .map_err(unwrap_error)?;
         Ok(LocatedRows { reader, kept })
+    }
+
+    /// Says which rows are read soon.
+    fn expect(&self, row_group: usize, rows: &[Range<usize>], leaves: Option<&[usize]>) {
+        let Self { source, cache, context, .. } = self;
+        if source.store.is_local() || rows.len() > EXPECTED_RANGES_MAX {
+            return;
+        }
+        let all: Vec<usize> = (0..source.num_leaves()).collect();
+        for leaf in leaves.unwrap_or(&all) {
+            for range in rows {
+                let rows = range.start as u64..range.end as u64;
+                expect_chunk(source, row_group, *leaf, &rows, cache, context);
+            }
+        }
     }
 
     /// Bytes that [`LocatedRows`] of these leaves have between two batches, about: a page of each, its

@@ -29,6 +29,9 @@ use crate::spill::{Pieces, SpillBuffer, Waiting};
 /// How much of a page is read for its header.
 const HEADER_READ_BYTES: u64 = 256;
 
+/// So many bytes of an object are requested before they are read.
+const AHEAD_BYTES: u64 = 4 << 20;
+
 /// A column chunk of a source, ready to be spliced into an output.
 pub(crate) struct SourceChunk {
     pub(super) source: Arc<Source>,
@@ -182,7 +185,13 @@ pub(crate) struct PartsReader {
 impl PartsReader {
     /// The next page, and its header.
     fn next_part(&mut self) -> Result<Option<(Bytes, WrittenPage)>> {
-        self.parts.next().map(|(offset, len)| self.read_part(offset, len)).transpose()
+        let Some((offset, len)) = self.parts.next() else { return Ok(None) };
+        if let Some((last, last_len)) = self.parts.as_slice().last() {
+            let end = last + u64::from(*last_len);
+            let soon = (offset + AHEAD_BYTES).clamp(offset + u64::from(len), end);
+            self.source.store.expect(offset..soon, end);
+        }
+        self.read_part(offset, len).map(Some)
     }
 
     fn read_part(&self, offset: u64, part_len: u32) -> Result<(Bytes, WrittenPage)> {

@@ -33,7 +33,7 @@ use self::page::{Cells, Takes};
 use self::paged::{PageAccess, Paged};
 use self::typed::TypedColumn;
 use crate::block::kept::LookUpCache;
-use crate::leaf::{LocationCache, OutputLeaf};
+use crate::leaf::{LocationCache, OutputLeaf, expect_rows};
 use crate::ranks::RankBook;
 use crate::runtime::{Budget, Charge, Context, MemoryStage};
 use crate::schema::LeafAdapter;
@@ -68,6 +68,17 @@ impl KeyLeaves {
     /// Lets go of them.
     pub(crate) fn forget_look_ups(&mut self) {
         self.kept = None;
+    }
+
+    /// Says that the keys of `rows` of `source` are read soon.
+    pub(crate) fn expect(
+        &self,
+        source: &Source,
+        rows: &Range<u64>,
+        cache: &LocationCache,
+        context: &Context,
+    ) {
+        self.leaves.iter().for_each(|leaf| expect_rows(source, leaf, rows, cache, context));
     }
 
     /// The shape of the keys that are read.

@@ -21,6 +21,7 @@
 
 mod adapt;
 mod cast;
+mod expect;
 mod paged;
 
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ use crate::source::Source;
 use crate::store::RangeReader;
 
 pub(crate) use adapt::{OutputLeaf, open, output_leaves};
+pub(crate) use expect::{expect_chunk, expect_rows};
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
 macro_rules! with_physical {

@@ -38,6 +38,7 @@ pub(super) fn timed(
     form: KeyForm,
     call: impl FnOnce(&mut Attempt<'_>) -> Result<MergeReport>,
 ) -> Result<MergeReport> {
+    stores.read_again();
     let started = Instant::now();
     let cpu_before = cpu_seconds();
     let idle_before = context.counters().idle();

@@ -173,8 +173,18 @@ impl<'a> Ordering<'a> {
             seconds: 0.0,
         };
         ordering.size_window();
+        ordering.expect_first_keys();
         ordering.seconds = started.elapsed().as_secs_f64();
         Ok(ordering)
+    }
+
+    /// Says which keys are read first.
+    fn expect_first_keys(&self) {
+        let Prepared { sources, rows, keys, cache, sizes, .. } = self.prepared;
+        for (source, rows) in sources.iter().zip(rows) {
+            let first = rows.start..rows.end.min(rows.start + sizes.key_rows as u64);
+            keys.expect(source, &first, cache, self.context);
+        }
     }
 
     /// The next batch; `None` at the end.
@@ -318,6 +328,8 @@ impl<'a> Ordering<'a> {
         }
         cursor.next_row = row + keys.len() as u64;
         cursor.start = row;
+        let soon = cursor.next_row..(cursor.next_row + keys.len() as u64).min(cursor.stretch_end);
+        prepared.keys.expect(&source, &soon, &prepared.cache, self.context);
         let (row_group, _) = source.row_group_of(row);
         // Rows of a selection begin and end inside of row groups.
         let is_whole = row + source.row_group_rows(row_group) <= cursor.stretch_end;

@@ -68,6 +68,7 @@ pub fn plan(options: &MergeOptions, context: &Context) -> Result<Plan> {
 /// As [`plan`].
 pub(crate) fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
     context.counters().enter(Stage::Plan);
+    stores.read_again();
     match options.unsorted {
         UnsortedOption::Error => {
             let draft = Draft::open(options, stores, context)?;

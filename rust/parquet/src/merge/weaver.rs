@@ -6,6 +6,8 @@
 //! # Not here
 //! Which thread does what, and when (`queue`); writing (`run`).
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,6 +18,7 @@ use plait_core::{Error, Kind, Result};
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use crate::encode::Chunk;
+use crate::leaf::expect_rows;
 use crate::queue::Work;
 use crate::weave::{LeafRows, SharedWork, WeaveContext, weave};
 
@@ -52,6 +55,23 @@ impl<'a> Weaver<'a> {
         Duration::from_nanos(nanos.unwrap_or(0))
     }
 
+    /// Says which rows of objects the leaves of `batch` are made of.
+    fn expect(&self, batch: &Batch) {
+        let Prepared { sources, leaves, cache, .. } = self.prepared;
+        let taken = batch.windows.iter().flat_map(|window| window.steps.taken());
+        let rows: BTreeMap<usize, Range<u64>> = taken.fold(BTreeMap::new(), |mut rows, taken| {
+            let all = rows.entry(taken.source.index()).or_insert(taken.start..taken.end);
+            all.end = taken.end;
+            rows
+        });
+        for leaf in leaves {
+            for (source, rows) in &rows {
+                let Some(source) = sources.get(*source) else { continue };
+                expect_rows(source, leaf, rows, cache, &self.weaving.context);
+            }
+        }
+    }
+
     /// The chunks of a leaf of `batch`; `share` offers pages to other threads.
     pub(super) fn weave_leaf(
         &self,
@@ -86,7 +106,11 @@ impl Work for Weaver<'_> {
     type Batch = Batch;
 
     fn order(&self) -> Result<Option<Batch>> {
-        self.ordering().next()
+        let batch = self.ordering().next()?;
+        if let Some(batch) = &batch {
+            self.expect(batch);
+        }
+        Ok(batch)
     }
 
     fn is_woven(&self, batch: &Batch) -> bool {

@@ -36,6 +36,10 @@ use crate::thrift;
 
 /// How much a walk reads at the start of a page.
 const WALK_BYTES: u64 = 64 << 10;
+/// Chunks of objects up to this size are requested whole: dictionary and pages take a request each.
+const SMALL_CHUNK_BYTES: u64 = 256 << 10;
+/// A walk over pages of this size reads about a quarter of their bytes: the rest is requested, too.
+const DENSE_PAGE_BYTES: u64 = 256 << 10;
 /// The longest offset index that is read: over ten million pages.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 
@@ -66,7 +70,8 @@ pub(crate) struct PageLoc {
 }
 
 impl PageLoc {
-    fn end(&self) -> u64 {
+    /// Where it ends in the file.
+    pub(crate) fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 }
@@ -83,13 +88,10 @@ impl Locations {
         context: &Context,
     ) -> Result<Self> {
         let chunk = source.chunk(row_group, leaf)?;
-        let find = Find {
-            store: &*source.store,
-            chunk: &chunk,
-            range: source.chunk_range(row_group, leaf)?,
-            rows: source.row_group_rows(row_group),
-            level_max: chunk.column_descr().max_rep_level(),
-        };
+        let find = Find::new(source, row_group, leaf, &chunk)?;
+        if find.range.end - find.range.start <= SMALL_CHUNK_BYTES {
+            source.store.expect(find.range.clone(), find.range.end);
+        }
         let found = match find.index_range(source) {
             None => find.walk(context),
             Some(range) => match find.read_index(range) {
@@ -99,6 +101,14 @@ impl Locations {
             },
         };
         found.map_err(|e| e.with_path(source.path()).with_column(chunk.column_path().string()))
+    }
+
+    /// Whether they are found without reading the headers of pages.
+    #[must_use]
+    pub(crate) fn has_index(source: &Source, row_group: usize, leaf: usize) -> bool {
+        let Ok(chunk) = source.chunk(row_group, leaf) else { return false };
+        let find = Find::new(source, row_group, leaf, &chunk);
+        find.is_ok_and(|find| find.index_range(source).is_some())
     }
 
     /// Whether every page begins with the start of a row.
@@ -143,7 +153,22 @@ pub(crate) fn splits_rows(writer: &str) -> bool {
     go.iter().any(|go| writer.starts_with(go)) || early_rust().unwrap_or(false)
 }
 
-impl Find<'_> {
+impl<'a> Find<'a> {
+    fn new(
+        source: &'a Source,
+        row_group: usize,
+        leaf: usize,
+        chunk: &'a ColumnChunkMetaData,
+    ) -> Result<Self> {
+        Ok(Self {
+            store: &*source.store,
+            chunk,
+            range: source.chunk_range(row_group, leaf)?,
+            rows: source.row_group_rows(row_group),
+            level_max: chunk.column_descr().max_rep_level(),
+        })
+    }
+
     /// Where the offset index is, if there is one to trust.
     fn index_range(&self, source: &Source) -> Option<Range<u64>> {
         if self.level_max > 0 && source.file().created_by().is_some_and(splits_rows) {
@@ -250,6 +275,9 @@ impl Find<'_> {
                     row_aligned: count.starts_with_zero,
                 });
                 row += count.zeros;
+                if found.pages.len() == 1 && u64::from(len) <= DENSE_PAGE_BYTES {
+                    self.store.expect(end..self.range.end, self.range.end);
+                }
             }
             at = end;
         }
@@ -390,13 +418,7 @@ mod tests {
 
     fn both(source: &Source, row_group: usize, leaf: usize) -> (Option<Locations>, Locations) {
         let chunk = source.chunk(row_group, leaf).unwrap();
-        let find = Find {
-            store: &*source.store,
-            chunk: &chunk,
-            range: source.chunk_range(row_group, leaf).unwrap(),
-            rows: source.row_group_rows(row_group),
-            level_max: chunk.column_descr().max_rep_level(),
-        };
+        let find = Find::new(source, row_group, leaf, &chunk).unwrap();
         let index = find.index_range(source).map(|range| find.read_index(range).unwrap());
         (index, find.walk(&Context::new(1 << 30)).unwrap())
     }

@@ -125,6 +125,7 @@ impl SortedRead {
     /// [`SchemaConflict`](plait_core::Kind::SchemaConflict), and what is wrong with a file.
     pub fn open(options: ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         options.check()?;
+        stores.read_again();
         let opened = OpenedFiles::open(&options, stores, context)?;
         Self::of(Arc::new(opened), options, context)
     }

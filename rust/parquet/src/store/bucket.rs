@@ -22,6 +22,12 @@ use url::Url;
 
 use crate::runtime::Charge;
 
+/// Takes the bytes of a read that began, or none if it failed.
+pub(super) type ReadDone = Box<dyn FnOnce(Option<Bytes>) + Send>;
+
+/// A read that began, until it is dropped.
+pub(super) type BegunRead = Box<dyn Send + Sync>;
+
 /// Objects by name.
 pub trait Bucket: Send + Sync {
     /// Looks an object up; absent is `None`.
@@ -45,6 +51,19 @@ pub trait Bucket: Send + Sync {
     /// [`Kind::SourceChanged`](plait_core::Kind::SourceChanged) when there is another version
     /// now, [`Kind::Storage`](plait_core::Kind::Storage).
     fn read(&self, key: &str, range: Range<u64>, meta: &Meta) -> Result<Bytes>;
+
+    /// Begins to read bytes of an object as [`read`](Self::read) does, and returns at once; `done` gets
+    /// them, or none if that failed. Drops `done` if the store has no such reads. The read may end when
+    /// what is returned is dropped.
+    fn begin_read(
+        &self,
+        _key: &str,
+        _range: Range<u64>,
+        _meta: &Meta,
+        _done: Box<dyn FnOnce(Option<Bytes>) + Send>,
+    ) -> Option<Box<dyn Send + Sync>> {
+        None
+    }
 
     /// Keys below the folder `prefix`; with `deep`, those in folders below it, too.
     ///

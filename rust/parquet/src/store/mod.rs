@@ -19,6 +19,7 @@
 //! # Not here
 //! What the bytes mean (`source`, `page`); names of outputs and when they appear (`output`).
 
+mod arrivals;
 mod bucket;
 mod coalesce;
 mod credentials;
@@ -42,7 +43,9 @@ mod settings;
 pub(crate) mod table;
 pub(crate) mod temp;
 mod upload;
+mod window_cache;
 mod window_file;
+mod windows;
 mod wire;
 
 pub(crate) use bucket::Place;

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use plait_core::{Kind, Result};
 
-use super::bucket::{Meta, Place};
+use super::bucket::{BegunRead, Meta, Place, ReadDone};
 use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{ObjectVersion, RangeReader, changed, check_range, not_found, short_read};
 
@@ -107,6 +107,14 @@ impl RangeReader for ObjectFile {
         };
         let bytes = read.map_err(|e| e.with_path(self.location.as_str()))?;
         if bytes.len() == len { Ok(bytes) } else { Err(short_read(&range, &self.location)) }
+    }
+
+    fn begin_read(&self, range: Range<u64>, done: ReadDone) -> Option<BegunRead> {
+        let (place, meta) = match self.moved.get() {
+            Some(now) => (&now.place, &now.meta),
+            None => (&self.place, &self.meta),
+        };
+        place.bucket().begin_read(place.key(), range, meta, done)
     }
 
     fn check_unchanged(&self) -> Result<()> {

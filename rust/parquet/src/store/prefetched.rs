@@ -293,6 +293,12 @@ impl RangeReader for CachedReader {
         }
     }
 
+    fn expect(&self, range: Range<u64>, end: u64) {
+        if let (None, Some(inner)) = (self.known.find(&range), self.inner.get()) {
+            inner.expect(range, end);
+        }
+    }
+
     fn check_unchanged(&self) -> Result<()> {
         self.inner()?.check_unchanged()
     }

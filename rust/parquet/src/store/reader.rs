@@ -14,6 +14,8 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
+use super::bucket::{BegunRead, ReadDone};
+
 /// One immutable source of bytes.
 pub(crate) trait RangeReader: Send + Sync {
     /// The location as the caller gave it.
@@ -36,6 +38,16 @@ pub(crate) trait RangeReader: Send + Sync {
     /// As [`read`](Self::read).
     fn read_and_keep(&self, range: Range<u64>) -> Result<Bytes> {
         self.read(range)
+    }
+
+    /// Says that `range` will be read soon, and then what follows it up to `end`. A store whose reads are
+    /// dear requests as much of that as it has room for, and returns at once.
+    fn expect(&self, _range: Range<u64>, _end: u64) {}
+
+    /// Begins to read `range` and returns at once; `done` gets the bytes, or none if that failed. Drops
+    /// `done` if reads cannot begin here. Once what it returns is dropped, the answer may fail.
+    fn begin_read(&self, _range: Range<u64>, _done: ReadDone) -> Option<BegunRead> {
+        None
     }
 
     /// Reads exactly the bytes at `offset` into `out`.

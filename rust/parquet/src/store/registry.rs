@@ -21,7 +21,7 @@ use super::bucket::{Bucket, Place};
 use super::prefetched::Prefetched;
 use super::reader::RangeReader;
 use super::wire::Traffic;
-use super::{coalesce, driver, local, object, prefetched, remote, settings};
+use super::{coalesce, driver, local, object, prefetched, remote, settings, window_cache};
 use crate::runtime::Context;
 
 /// Everything that one call reads from and writes to: settings, and one client per bucket.
@@ -38,7 +38,7 @@ struct StoresState {
     context: Context,
     traffic: Arc<Traffic>,
     driver: Arc<driver::Driver>,
-    windows: Arc<coalesce::WindowCache>,
+    windows: Arc<window_cache::WindowCache>,
     remotes: Mutex<BTreeMap<String, RemoteRoot>>,
     known: OnceLock<Arc<Prefetched>>,
 }
@@ -79,7 +79,7 @@ impl Stores {
             context: context.clone(),
             traffic: Arc::default(),
             driver: Arc::default(),
-            windows: Arc::new(coalesce::WindowCache::new(context)),
+            windows: Arc::new(window_cache::WindowCache::new(context)),
             remotes: Mutex::default(),
             known: OnceLock::new(),
         })))
@@ -88,6 +88,11 @@ impl Stores {
     /// Serves what `known` has of files that are opened from now on; the first `known` stays.
     pub fn remember(&self, known: Arc<Prefetched>) {
         let _ = self.0.known.set(known);
+    }
+
+    /// Says that sources are read more than once: what was requested is kept, as far as there is room.
+    pub(crate) fn read_again(&self) {
+        self.0.windows.read_again();
     }
 
     /// Opens the file or object at `location`: a local path, a URL, or a name in the own bucket.
@@ -113,7 +118,7 @@ impl Stores {
             Location::Object(place) => {
                 let tail_max = coalesce::TAIL_BYTES;
                 let (file, tail) = object::ObjectFile::open(place, location, tail_max)?;
-                Ok(Arc::new(coalesce::Coalesced::new(file, tail, &self.0.windows)))
+                Ok(Arc::new(coalesce::Coalesced::new(Arc::new(file), tail, &self.0.windows)))
             }
         }
     }

@@ -23,10 +23,10 @@ use object_store::{
     ObjectStoreScheme, PutMode, PutPayload,
 };
 use plait_core::{Error, Kind, Result};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use url::{Position, Url};
 
-use super::bucket::{Bucket, Completed, Meta, Upload};
+use super::bucket::{BegunRead, Bucket, Completed, Meta, ReadDone, Upload};
 use super::credentials::silence;
 use super::driver::Driver;
 use super::failed::request_error;
@@ -191,10 +191,7 @@ impl Bucket for Remote {
 
     fn read(&self, key: &str, range: Range<u64>, meta: &Meta) -> Result<Bytes> {
         let path = self.path(key)?;
-        let mut options = GetOptions::new();
-        options.range = Some(GetRange::Bounded(range.clone()));
-        // A weak tag never matches a ranged request.
-        options.if_match = meta.tag.clone().filter(|tag| !tag.starts_with("W/"));
+        let options = ranged(&range, meta);
         let get = |store: Arc<dyn ObjectStore>| {
             let (path, options) = (path.clone(), options.clone());
             async move { bytes_of(store.get_opts(&path, options).await?).await }
@@ -206,6 +203,25 @@ impl Bucket for Remote {
             }
             e => request_error(e, &self.at(key)).with_offset(range.start),
         })
+    }
+
+    fn begin_read(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        meta: &Meta,
+        done: ReadDone,
+    ) -> Option<BegunRead> {
+        let (path, options) = (self.path(key).ok()?, ranged(&range, meta));
+        let store = self.client().ok()?.store;
+        let (handle, process) = self.driver.handle().ok()?;
+        let task = handle.spawn(async move {
+            done(match store.get_opts(&path, options).await {
+                Ok(answer) => bytes_of(answer).await.ok(),
+                Err(_) => None,
+            });
+        });
+        Some(Box::new(RunningRead { task: task.abort_handle(), process }))
     }
 
     fn list(&self, prefix: &str, deep: bool) -> Result<Vec<String>> {
@@ -330,6 +346,30 @@ impl Drop for Remote {
             std::mem::forget(client);
         }
     }
+}
+
+/// A read that ends when this is dropped.
+struct RunningRead {
+    task: AbortHandle,
+    process: u32,
+}
+
+impl Drop for RunningRead {
+    fn drop(&mut self) {
+        // That of the parent of a fork goes on there.
+        if self.process == std::process::id() {
+            self.task.abort();
+        }
+    }
+}
+
+/// How to read `range` of the version that `meta` names.
+fn ranged(range: &Range<u64>, meta: &Meta) -> GetOptions {
+    let mut options = GetOptions::new();
+    options.range = Some(GetRange::Bounded(range.clone()));
+    // A weak tag never matches a ranged request.
+    options.if_match = meta.tag.clone().filter(|tag| !tag.starts_with("W/"));
+    options
 }
 
 fn meta_of(meta: ObjectMeta) -> Meta {

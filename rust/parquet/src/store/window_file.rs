@@ -1,21 +1,23 @@
-//! Small objects on disk: those that were read and have no room in memory, so that none is read twice.
+//! Windows of objects on disk: those that were requested, are needed again, and have no room in
+//! memory.
 //!
 //! ```text
-//! window in memory ─ goes for others ─▶ file ─ its object is read again ─▶ bytes
+//! file   │ a │ a │ b │   │ a │ c │      slots of 64 KiB; a window has as many as it needs
+//!                      └ free: the next window is written here
 //! ```
 //!
 //! # Invariants
 //! The file has no name, and lies in the system's folder of temporary files. It has at most
-//! [`LIMITS_MAX`] times the memory limit. Where it cannot be written or read, it goes, and objects are
-//! read again: no call fails because of it.
+//! [`LIMITS_MAX`] times the memory limit. No slot is written over while anyone may read it. Where
+//! the file cannot be written or read, it goes, and objects are read again: no call fails because of
+//! it.
 //!
 //! # Cost
-//! A write an object, and a read for each time that it is needed again.
+//! A write a window, and a read for each time that it is needed.
 //!
 //! # Not here
-//! Windows in memory (`coalesce`).
+//! Which windows go to disk (`windows`).
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -30,85 +32,135 @@ use crate::runtime::{Context, Level};
 /// So many times the memory limit may be on disk.
 const LIMITS_MAX: u64 = 4;
 
-/// Objects of one call.
+/// What is given to a window at a time.
+const SLOT_BYTES: usize = 64 << 10;
+
+/// The file of one call.
 pub(super) struct WindowFile {
     context: Context,
-    state: Mutex<FileState>,
+    slots: Arc<Mutex<FileSlots>>,
 }
 
 #[derive(Default)]
-struct FileState {
-    /// None before the first object.
+struct FileSlots {
+    /// None before the first window.
     file: Option<Arc<File>>,
     /// It could not be made or written.
     is_refused: bool,
-    /// The place behind its last byte.
-    end: u64,
-    /// Where each object begins.
-    starts: HashMap<u64, u64>,
+    /// How many slots the file has, and which of them are free.
+    made: u32,
+    free: Vec<u32>,
+    /// Bytes of all windows.
+    bytes: u64,
+}
+
+/// Where a window is. Its slots are free when it is dropped.
+pub(super) struct DiskPlace {
+    slots: Vec<u32>,
+    bytes: u64,
+    of: Arc<Mutex<FileSlots>>,
 }
 
 impl WindowFile {
-    /// No object yet.
+    /// No window yet.
     pub(super) fn new(context: &Context) -> Self {
-        Self { context: context.clone(), state: Mutex::default() }
+        Self { context: context.clone(), slots: Arc::default() }
     }
 
-    /// Keeps all bytes of the object `id`, if they can be kept.
-    pub(super) fn put(&self, id: u64, bytes: &[u8]) {
-        let mut state = self.lock();
-        if state.is_refused || state.starts.contains_key(&id) {
-            return;
+    /// How many bytes may still be written.
+    pub(super) fn room(&self) -> u64 {
+        let slots = lock(&self.slots);
+        let most = (self.context.budget().limit_bytes() as u64).saturating_mul(LIMITS_MAX);
+        if slots.is_refused { 0 } else { most.saturating_sub(slots.bytes) }
+    }
+
+    /// Writes a window, if it can be kept.
+    pub(super) fn put(&self, bytes: &[u8]) -> Option<DiskPlace> {
+        if bytes.len() as u64 > self.room() {
+            return None;
         }
-        if let Err(e) = self.write(&mut state, id, bytes) {
-            // Others that write there need the space more.
-            *state = FileState { is_refused: true, ..FileState::default() };
-            self.context.events().record(Level::Info, "store", || {
-                let dir = std::env::temp_dir();
-                format!("small objects are read again: cannot write to {}: {e}", dir.display())
-            });
+        match self.write(bytes) {
+            Ok(place) => Some(place),
+            Err(e) => {
+                // Others that write there need the space more.
+                *lock(&self.slots) = FileSlots { is_refused: true, ..FileSlots::default() };
+                self.context.events().record(Level::Info, "store", || {
+                    let dir = std::env::temp_dir();
+                    format!("objects are read again: cannot write to {}: {e}", dir.display())
+                });
+                None
+            }
         }
     }
 
-    fn write(&self, state: &mut FileState, id: u64, bytes: &[u8]) -> io::Result<()> {
-        let limit = self.context.budget().limit_bytes() as u64;
-        if state.end + bytes.len() as u64 > limit.saturating_mul(LIMITS_MAX) {
-            return Ok(());
-        }
-        let file = match &state.file {
-            Some(file) => Arc::clone(file),
-            None => Arc::new(unnamed_file(&std::env::temp_dir(), &self.context)?),
+    fn write(&self, bytes: &[u8]) -> io::Result<DiskPlace> {
+        let (file, place) = {
+            let mut slots = lock(&self.slots);
+            let file = match &slots.file {
+                Some(file) => Arc::clone(file),
+                None => Arc::new(unnamed_file(&std::env::temp_dir(), &self.context)?),
+            };
+            slots.file = Some(Arc::clone(&file));
+            let taken = slots.take(bytes.len().div_ceil(SLOT_BYTES));
+            slots.bytes += bytes.len() as u64;
+            let of = Arc::clone(&self.slots);
+            (file, DiskPlace { slots: taken, bytes: bytes.len() as u64, of })
         };
         self.context.faults().check("spill")?;
-        write_all_at(&file, bytes, state.end)?;
+        for (slot, part) in place.slots.iter().zip(bytes.chunks(SLOT_BYTES)) {
+            write_all_at(&file, part, start_of(*slot))?;
+        }
         self.context.counters().add_spilled(bytes.len() as u64);
-        state.file = Some(file);
-        state.starts.insert(id, state.end);
-        state.end += bytes.len() as u64;
-        Ok(())
+        Ok(place)
     }
+}
 
-    /// The bytes of `range` of the object `id`, if they are here.
-    pub(super) fn get(&self, id: u64, range: &Range<u64>) -> Option<Bytes> {
-        let state = self.lock();
-        let (start, file) = (*state.starts.get(&id)?, Arc::clone(state.file.as_ref()?));
-        drop(state);
-        let mut bytes = vec![0; usize::try_from(range.end - range.start).ok()?];
-        read_exact_at(&file, &mut bytes, start + range.start).ok()?;
+impl FileSlots {
+    fn take(&mut self, slots: usize) -> Vec<u32> {
+        let take_one = |_| {
+            self.free.pop().unwrap_or_else(|| {
+                self.made += 1;
+                self.made - 1
+            })
+        };
+        (0..slots).map(take_one).collect()
+    }
+}
+
+impl DiskPlace {
+    /// The bytes of `range` of the window, if they are still there.
+    pub(super) fn get(&self, range: Range<usize>) -> Option<Bytes> {
+        let file = Arc::clone(lock(&self.of).file.as_ref()?);
+        let mut bytes = vec![0; range.len()];
+        let mut at = range.start;
+        let mut rest = &mut bytes[..];
+        while at < range.end {
+            let (slot, within) = (self.slots.get(at / SLOT_BYTES)?, at % SLOT_BYTES);
+            let len = rest.len().min(SLOT_BYTES - within);
+            let (part, behind) = rest.split_at_mut(len);
+            read_exact_at(&file, part, start_of(*slot) + within as u64).ok()?;
+            (rest, at) = (behind, at + len);
+        }
         Some(bytes.into())
     }
+}
 
-    /// Forgets the object `id`. Others are written over the file once all are forgotten.
-    pub(super) fn forget(&self, id: u64) {
-        let mut state = self.lock();
-        if state.starts.remove(&id).is_some() && state.starts.is_empty() {
-            state.end = 0;
+impl Drop for DiskPlace {
+    fn drop(&mut self) {
+        let mut slots = lock(&self.of);
+        if !slots.is_refused {
+            slots.free.append(&mut self.slots);
+            slots.bytes -= self.bytes;
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, FileState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn start_of(slot: u32) -> u64 {
+    u64::from(slot) * SLOT_BYTES as u64
+}
+
+fn lock(slots: &Mutex<FileSlots>) -> MutexGuard<'_, FileSlots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -117,38 +169,48 @@ mod tests {
 
     use super::*;
 
+    fn window(seed: usize, len: usize) -> Vec<u8> {
+        (0..len).map(|n| ((n + seed) % 251) as u8).collect()
+    }
+
     #[test]
-    fn objects_come_back_until_they_are_forgotten() {
-        let context = Context::new(1 << 10);
+    fn windows_come_back_until_they_are_dropped() {
+        let context = Context::new(100_000);
         let file = WindowFile::new(&context);
-        let object = |id: u64| vec![u8::try_from(id).unwrap(); 1000];
-        (0..6).for_each(|id| file.put(id, &object(id)));
-        // Four times the limit, and no more.
-        for id in 0..4 {
-            assert_eq!(file.get(id, &(10..30)).unwrap(), object(id)[10..30]);
+        let lens = [1, 65_536, 65_537, 200_000];
+        let places: Vec<_> =
+            lens.iter().map(|len| file.put(&window(*len, *len)).unwrap()).collect();
+        for (place, len) in places.iter().zip(lens) {
+            let want = window(len, len);
+            for range in [0..len, 0..1, len - 1..len, len / 3..len / 2] {
+                assert_eq!(place.get(range.clone()).unwrap(), want[range]);
+            }
         }
-        assert!((4..6).all(|id| file.get(id, &(0..1)).is_none()));
-        (0..3).for_each(|id| file.forget(id));
-        file.put(7, &object(7));
-        assert!([0, 7].into_iter().all(|id| file.get(id, &(0..1)).is_none()));
-        file.forget(3);
-        file.put(7, &object(7));
-        assert_eq!(file.get(7, &(0..1000)).unwrap(), object(7));
+        // Four times the limit, and no more.
+        assert_eq!(file.room(), 400_000 - 331_074);
+        assert!(file.put(&window(0, 70_000)).is_none());
+        drop(places);
+        assert_eq!(file.room(), 400_000);
+        let again = file.put(&window(5, 400_000)).unwrap();
+        assert_eq!(again.get(0..400_000).unwrap(), window(5, 400_000));
+        let slots = lock(&file.slots);
+        assert_eq!((slots.made, slots.free.len()), (8, 1), "slots are used again");
     }
 
     #[test]
     fn a_disk_that_is_full_is_no_error() {
         let seen = AtomicUsize::new(0);
         let fault = move |of: &str| match (of, seen.fetch_add(1, Ordering::Relaxed)) {
-            // The first object takes a file and a write.
+            // The first window takes a file and a write.
             ("spill", 2..) => Err(io::ErrorKind::StorageFull.into()),
             _ => Ok(()),
         };
         let context = Context::with_faults(1 << 20, Box::new(fault));
         let file = WindowFile::new(&context);
-        file.put(0, b"bytes");
-        assert_eq!(file.get(0, &(0..5)).unwrap(), &b"bytes"[..]);
-        (1..3).for_each(|id| file.put(id, b"bytes"));
-        assert!((0..3).all(|id| file.get(id, &(0..1)).is_none()));
+        let first = file.put(b"bytes").unwrap();
+        assert_eq!(first.get(0..5).unwrap(), &b"bytes"[..]);
+        assert!((1..3).all(|_| file.put(b"bytes").is_none()));
+        assert_eq!((first.get(0..1), file.room()), (None, 0));
+        assert!(lock(&file.slots).file.is_none(), "its space is given back");
     }
 }
