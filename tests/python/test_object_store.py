@@ -611,6 +611,37 @@ def test_scans_and_reads_ask_for_many_objects_at_a_time(bucket, s3_proxy):
     assert not [path for _, path in s3_proxy.log if path.endswith(".parquet")]
 
 
+@pytest.mark.parametrize("index", [True, False])
+def test_bytes_of_large_objects_are_requested_once_and_before_they_are_read(
+    bucket, s3_proxy, tmp_path, index
+):
+    rows_each, files = 80_000, 6
+    for part in range(files):
+        rng = np.random.default_rng(part)
+        keys = pa.array(range(part, files * rows_each, files))
+        columns = {"k": keys, "v": rng.random(rows_each), "w": rng.random(rows_each)}
+        body = parquet(pa.table(columns), write_page_index=index, row_group_size=50_000)
+        bucket.put(f"large/{part}.parquet", body)
+        (tmp_path / f"{part}.parquet").write_bytes(body)
+    large = sum(path.stat().st_size for path in tmp_path.iterdir())
+    assert large > files * 1_000_000
+    # Of the limit, 1.3 MB is for bytes of objects.
+    how = {"sort_by": "k", "memory_limit": "32MB", "outputs": 3}
+    options = bucket.server.options(s3_proxy.url)
+    source = f"{bucket.url}/large/"
+    waiting = Waiting(s3_proxy)
+    merged = plait.merge(source, tmp_path / "out", storage_options=options, **how)
+    assert waiting.most > 8
+    assert merged.metrics.received_bytes < 1.2 * large
+    local = plait.merge(f"{tmp_path}/*.parquet", tmp_path / "local", **how)
+    for one, other in zip(merged.outputs, local.outputs, strict=True):
+        assert pq.read_table(one.path).equals(pq.read_table(other.path))
+    waiting.most = 0
+    read = pa.table(plait.read(source, sort_by="k", storage_options=options, memory_limit="32MB"))
+    assert read["k"].to_pylist() == list(range(files * rows_each))
+    assert waiting.most > 8
+
+
 @pytest.mark.long
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):
