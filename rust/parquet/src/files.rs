@@ -268,6 +268,10 @@ impl RangeReader for Watched {
         self.inner.read_and_keep(range)
     }
 
+    fn takes_hints(&self) -> bool {
+        self.inner.takes_hints()
+    }
+
     fn expect(&self, range: std::ops::Range<u64>, end: u64) {
         self.inner.expect(range, end);
     }

@@ -117,7 +117,7 @@ impl Located {
     /// Says which rows are read soon.
     fn expect(&self, row_group: usize, rows: &[Range<usize>], leaves: Option<&[usize]>) {
         let Self { source, cache, context, .. } = self;
-        if source.store.is_local() || rows.len() > EXPECTED_RANGES_MAX {
+        if !source.store.takes_hints() || rows.len() > EXPECTED_RANGES_MAX {
             return;
         }
         let all: Vec<usize> = (0..source.num_leaves()).collect();

@@ -2,7 +2,7 @@
 //! others are read.
 //!
 //! # Cost
-//! A search among page locations; nothing for local files.
+//! A search among page locations; nothing for local files and small objects.
 //!
 //! # Not here
 //! What is requested, and when (`store`).
@@ -24,7 +24,7 @@ pub(crate) fn expect_rows(
     cache: &LocationCache,
     context: &Context,
 ) {
-    if source.store.is_local() {
+    if !source.store.takes_hints() {
         return;
     }
     let leaf = match output.adapter(source.id) {
@@ -52,7 +52,7 @@ pub(crate) fn expect_chunk(
     context: &Context,
 ) {
     let Ok(chunk) = source.chunk_range(group, leaf) else { return };
-    if source.store.is_local() {
+    if !source.store.takes_hints() {
         return;
     }
     if !Locations::has_index(source, group, leaf) {

@@ -16,6 +16,7 @@
 //! # Not here
 //! Writing (`run`).
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,6 +49,9 @@ const CURSOR_BYTES: u64 = 2 << 20;
 
 /// Most encoded bytes that are woven together: packed, most of them wait on disk.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
+
+/// The first keys of so many sources are requested before they are reached.
+const SOURCES_AHEAD: usize = 64;
 
 /// Bytes of a row that is combined with others. A key with more rows than fit is refused.
 const GROUP_ROW_BYTES: usize = 8;
@@ -88,6 +92,8 @@ pub(super) struct Ordering<'a> {
     context: &'a Context,
     windows: Windows,
     cursors: Vec<KeyCursor>,
+    /// Sources whose first keys nobody has expected yet, in the order in which they come.
+    coming: std::vec::IntoIter<SourceId>,
     scratch: Arc<ScratchFiles>,
     /// Encoded bytes of windows that are woven together.
     batch_bytes: u64,
@@ -166,6 +172,7 @@ impl<'a> Ordering<'a> {
             context,
             windows,
             cursors: cursors.collect(),
+            coming: in_order(prepared).into_iter(),
             scratch: ScratchFiles::new(&prepared.target().scratch(), context),
             batch_bytes: batch_bytes(prepared),
             sizes: Sizes::new(&prepared.sources),
@@ -173,15 +180,16 @@ impl<'a> Ordering<'a> {
             seconds: 0.0,
         };
         ordering.size_window();
-        ordering.expect_first_keys();
+        (0..SOURCES_AHEAD).for_each(|_| ordering.expect_next_source());
         ordering.seconds = started.elapsed().as_secs_f64();
         Ok(ordering)
     }
 
-    /// Says which keys are read first.
-    fn expect_first_keys(&self) {
+    /// Says that the first keys of another source are read soon.
+    fn expect_next_source(&mut self) {
         let Prepared { sources, rows, keys, cache, sizes, .. } = self.prepared;
-        for (source, rows) in sources.iter().zip(rows) {
+        let Some(next) = self.coming.next() else { return };
+        if let (Some(source), Some(rows)) = (sources.get(next.index()), rows.get(next.index())) {
             let first = rows.start..rows.end.min(rows.start + sizes.key_rows as u64);
             keys.expect(source, &first, cache, self.context);
         }
@@ -286,6 +294,9 @@ impl<'a> Ordering<'a> {
         self.context.check_cancelled()?;
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
+        if self.cursors[id.index()].reader.is_none() {
+            self.expect_next_source();
+        }
         let cursor = &mut self.cursors[id.index()];
         let passed_over = cursor.enter_stretch(&source);
         let left = cursor.stretch_end.saturating_sub(cursor.next_row);
@@ -431,6 +442,18 @@ impl<'a> Ordering<'a> {
         let groups = left.div_ceil(rows_max);
         self.windows.set_rows_max(if groups == 1 { rows_max } else { left.div_ceil(groups) });
     }
+}
+
+/// Sources with rows in the order of their first keys; first those of which none is known.
+fn in_order(prepared: &Prepared<'_>) -> Vec<SourceId> {
+    let mut known: Vec<_> = prepared.first_keys.iter().collect();
+    known.sort_by(|(_, a), (_, b)| a.cmp(b));
+    let known: Vec<SourceId> = known.into_iter().map(|(source, _)| *source).collect();
+    let is_known: HashSet<usize> = known.iter().map(|source| source.index()).collect();
+    let with_rows =
+        prepared.sources.iter().zip(&prepared.rows).filter(|(_, rows)| !rows.is_empty());
+    let others = with_rows.map(|(source, _)| source.id);
+    others.filter(|source| !is_known.contains(&source.index())).chain(known).collect()
 }
 
 /// How row groups end.

@@ -69,6 +69,8 @@ impl Coalesced {
         let Some((tail, _charge)) = tail.map(|tail| *tail) else { return };
         if let Some(start) = self.len().checked_sub(tail.len() as u64) {
             self.windows.keep(self.id, start, tail, self.is_small());
+            // Of thousands of large objects, ends must not take the room of what is read next.
+            self.windows.note(self.id, &(start..self.len()));
         }
     }
 
@@ -163,6 +165,10 @@ impl RangeReader for Coalesced {
             0 => Ok(Bytes::new()),
             _ => self.gather(range, true),
         }
+    }
+
+    fn takes_hints(&self) -> bool {
+        !self.is_small()
     }
 
     fn expect(&self, range: Range<u64>, end: u64) {

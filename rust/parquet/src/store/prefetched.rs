@@ -293,6 +293,10 @@ impl RangeReader for CachedReader {
         }
     }
 
+    fn takes_hints(&self) -> bool {
+        self.inner.get().is_none_or(|inner| inner.takes_hints())
+    }
+
     fn expect(&self, range: Range<u64>, end: u64) {
         if let (None, Some(inner)) = (self.known.find(&range), self.inner.get()) {
             inner.expect(range, end);

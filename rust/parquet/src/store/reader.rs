@@ -40,6 +40,11 @@ pub(crate) trait RangeReader: Send + Sync {
         self.read(range)
     }
 
+    /// Whether [`expect`](Self::expect) does anything.
+    fn takes_hints(&self) -> bool {
+        false
+    }
+
     /// Says that `range` will be read soon, and then what follows it up to `end`. A store whose reads are
     /// dear requests as much of that as it has room for, and returns at once.
     fn expect(&self, _range: Range<u64>, _end: u64) {}
