@@ -10,6 +10,7 @@
 //! What the bytes mean (`pages`).
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -29,43 +30,57 @@ pub(super) struct Windows {
     chunks: Vec<(u64, u64, usize)>,
     open: Mutex<HashMap<usize, (u64, Bytes, Charge)>>,
     whole: Option<(Bytes, Charge)>,
+    /// Where the row groups lie that have the rows.
+    wanted: Range<u64>,
     window_bytes: u64,
     context: Context,
 }
 
 impl Windows {
-    /// Windows of `window_bytes` for each of `leaves`.
+    /// Windows of `window_bytes` for each of `leaves`, of which `rows` are read.
     pub(super) fn new(
         source: &Source,
         leaves: &[usize],
+        rows: &Range<u64>,
         window_bytes: u64,
         context: &Context,
     ) -> Result<Self> {
         let store = Arc::clone(&source.store);
-        let (mut whole, mut chunks) = (None, Vec::new());
+        let (mut whole, mut chunks, mut wanted) = (None, Vec::new(), u64::MAX..0);
         if store.len() <= WHOLE_BYTES_MAX {
             let bytes = store.read(0..store.len())?;
             let charge = context.charge(bytes.len());
             whole = Some((bytes, charge));
         } else {
             for group in 0..source.num_row_groups() {
+                let start = source.row_group_start(group);
+                let is_wanted = start < rows.end && rows.start < source.row_group_start(group + 1);
                 for leaf in leaves {
                     let range = source.chunk_range(group, *leaf)?;
+                    if is_wanted {
+                        wanted = wanted.start.min(range.start)..wanted.end.max(range.end);
+                    }
                     chunks.push((range.start, range.end, *leaf));
                 }
             }
             chunks.sort_unstable();
         }
         let open = Mutex::default();
-        let windows = Self { store, chunks, open, whole, window_bytes, context: context.clone() };
-        leaves.iter().for_each(|leaf| windows.expect_next(*leaf, 0));
+        let context = context.clone();
+        let windows = Self { store, chunks, open, whole, wanted, window_bytes, context };
+        // Elsewhere nobody knows yet with which page it begins.
+        if source.row_group_of(rows.start).1 == 0 {
+            leaves.iter().for_each(|leaf| windows.expect_next(*leaf, 0));
+        }
         Ok(windows)
     }
 
-    /// Says that the first chunk of `leaf` from `start` on is read soon.
+    /// Says that the first wanted chunk of `leaf` from `start` on is read soon.
     fn expect_next(&self, leaf: usize, start: u64) {
+        let start = start.max(self.wanted.start);
         let at = self.chunks.partition_point(|chunk| chunk.0 < start);
-        if let Some((start, end, _)) = self.chunks[at..].iter().find(|chunk| chunk.2 == leaf) {
+        let next = self.chunks[at..].iter().find(|chunk| chunk.2 == leaf);
+        if let Some((start, end, _)) = next.filter(|chunk| chunk.0 < self.wanted.end) {
             self.store.expect(*start..(*end).min(start + self.window_bytes), *end);
         }
     }

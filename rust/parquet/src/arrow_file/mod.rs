@@ -185,7 +185,8 @@ impl Batches {
         let descr = source.schema();
         let mask = ProjectionMask::leaves(descr, request.leaves.iter().copied());
         let levels = levels(source, mask, schema.schema.fields()).map_err(in_file)?;
-        let windows = Windows::new(source, &request.leaves, request.window_bytes, context);
+        let Request { leaves, rows, window_bytes, .. } = &request;
+        let windows = Windows::new(source, leaves, rows, *window_bytes, context);
         let starts: Vec<u64> =
             (0..=source.num_row_groups()).map(|group| source.row_group_start(group)).collect();
         let mut batches = Self {

@@ -56,7 +56,7 @@ pub(crate) enum MemoryStage {
     CarriedCursors,
     /// A page that is decoded to more bytes than it has.
     ExpandedPage,
-    /// Windows of objects from which small reads are served.
+    /// Windows of objects from which reads are served, and those that are on their way, half each.
     StoreWindows,
     /// The part of an upload that is filled.
     UploadPart,
