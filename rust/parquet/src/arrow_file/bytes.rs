@@ -46,7 +46,8 @@ impl Windows {
         context: &Context,
     ) -> Result<Self> {
         let store = Arc::clone(&source.store);
-        let (mut whole, mut chunks, mut wanted) = (None, Vec::new(), u64::MAX..0);
+        let (mut whole, mut chunks) = (None, Vec::new());
+        let (mut first, mut last) = (u64::MAX, 0);
         if store.len() <= WHOLE_BYTES_MAX {
             let bytes = store.read(0..store.len())?;
             let charge = context.charge(bytes.len());
@@ -58,7 +59,7 @@ impl Windows {
                 for leaf in leaves {
                     let range = source.chunk_range(group, *leaf)?;
                     if is_wanted {
-                        wanted = wanted.start.min(range.start)..wanted.end.max(range.end);
+                        (first, last) = (first.min(range.start), last.max(range.end));
                     }
                     chunks.push((range.start, range.end, *leaf));
                 }
@@ -66,7 +67,7 @@ impl Windows {
             chunks.sort_unstable();
         }
         let open = Mutex::default();
-        let context = context.clone();
+        let (wanted, context) = (first..last, context.clone());
         let windows = Self { store, chunks, open, whole, wanted, window_bytes, context };
         // Elsewhere nobody knows yet with which page it begins.
         if source.row_group_of(rows.start).1 == 0 {
