@@ -272,8 +272,8 @@ impl RangeReader for Watched {
         self.inner.takes_hints()
     }
 
-    fn expect(&self, range: std::ops::Range<u64>, end: u64) {
-        self.inner.expect(range, end);
+    fn will_read(&self, range: std::ops::Range<u64>, end: u64) {
+        self.inner.will_read(range, end);
     }
 
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {

@@ -267,6 +267,7 @@ pub(crate) fn find_disorder(
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<Option<Disorder>> {
+    keys.will_read(source, &rows, cache, context);
     let mut reader = KeyReader::open(source, keys, rows.start, cache, context)?;
     let mut merge = Merge::new(keys.read_shape(), 1, OrderCheck::Full);
     let mut runs = Runs::default();

@@ -361,6 +361,16 @@ impl Source {
     pub(crate) fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
         chunk_range(&*self.chunk(row_group, leaf)?)
     }
+
+    /// Where the chunks of a row group lie, if they lie in the order of leaves, as those of all known
+    /// writers do.
+    ///
+    /// # Errors
+    /// As [`chunk_range`](Self::chunk_range).
+    pub(crate) fn row_group_range(&self, row_group: usize) -> Result<Range<u64>> {
+        let last = self.num_leaves().saturating_sub(1);
+        Ok(self.chunk_range(row_group, 0)?.start..self.chunk_range(row_group, last)?.end)
+    }
 }
 
 /// Bytes as digits, two a byte.

@@ -71,18 +71,18 @@ impl Windows {
         let windows = Self { store, chunks, open, whole, wanted, window_bytes, context };
         // Elsewhere nobody knows yet with which page it begins.
         if source.row_group_of(rows.start).1 == 0 {
-            leaves.iter().for_each(|leaf| windows.expect_next(*leaf, 0));
+            leaves.iter().for_each(|leaf| windows.will_read_next(*leaf, 0));
         }
         Ok(windows)
     }
 
     /// Says that the first wanted chunk of `leaf` from `start` on is read soon.
-    fn expect_next(&self, leaf: usize, start: u64) {
+    fn will_read_next(&self, leaf: usize, start: u64) {
         let start = start.max(self.wanted.start);
         let at = self.chunks.partition_point(|chunk| chunk.0 < start);
         let next = self.chunks[at..].iter().find(|chunk| chunk.2 == leaf);
         if let Some((start, end, _)) = next.filter(|chunk| chunk.0 < self.wanted.end) {
-            self.store.expect(*start..(*end).min(start + self.window_bytes), *end);
+            self.store.will_read(*start..(*end).min(start + self.window_bytes), *end);
         }
     }
 
@@ -113,9 +113,9 @@ impl Windows {
         // What was there before goes first: it is decoded.
         open.remove(leaf);
         let to = (*chunk_end).min(end.max(start.saturating_add(self.window_bytes)));
-        self.store.expect(start..to, *chunk_end);
+        self.store.will_read(start..to, *chunk_end);
         if to == *chunk_end {
-            self.expect_next(*leaf, to);
+            self.will_read_next(*leaf, to);
         }
         let charge = self.context.charge(usize::try_from(to - start).unwrap_or(usize::MAX));
         let bytes = self.store.read(start..to)?;

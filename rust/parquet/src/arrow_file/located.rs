@@ -21,7 +21,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use plait_core::Result;
 
 use super::{FileSchema, levels};
-use crate::leaf::{LocationCache, expect_chunk};
+use crate::leaf::{LocationCache, ReadOn, will_read_chunk};
 use crate::page::{Kept, Pages, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
@@ -84,7 +84,7 @@ impl Located {
         leaves: Option<&[usize]>,
         batch_rows: usize,
     ) -> Result<LocatedRows> {
-        self.expect(row_group, rows, leaves);
+        self.will_read(row_group, rows, leaves);
         let descr = self.source.schema();
         let mask = match leaves {
             Some(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
@@ -115,16 +115,21 @@ impl Located {
     }
 
     /// Says which rows are read soon.
-    fn expect(&self, row_group: usize, rows: &[Range<usize>], leaves: Option<&[usize]>) {
+    fn will_read(&self, row_group: usize, rows: &[Range<usize>], leaves: Option<&[usize]>) {
         let Self { source, cache, context, .. } = self;
         if !source.store.takes_hints() || rows.len() > EXPECTED_RANGES_MAX {
             return;
         }
         let all: Vec<usize> = (0..source.num_leaves()).collect();
-        for leaf in leaves.unwrap_or(&all) {
+        let leaves = leaves.unwrap_or(&all);
+        let read_on = match leaves.len() == all.len() {
+            true => ReadOn::RowGroup,
+            false => ReadOn::Chunk,
+        };
+        for leaf in leaves {
             for range in rows {
                 let rows = range.start as u64..range.end as u64;
-                expect_chunk(source, row_group, *leaf, &rows, cache, context);
+                will_read_chunk(source, row_group, *leaf, &rows, read_on, cache, context);
             }
         }
     }

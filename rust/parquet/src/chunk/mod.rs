@@ -34,7 +34,7 @@ use plait_core::Result;
 
 pub(crate) use read::CopiedChunk;
 
-use self::read::SourceChunk;
+use self::read::{SourceChunk, read_ahead};
 use crate::check::{CheckedChunk, WrittenPage, encoding_stats};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, VerifyPages};
@@ -83,6 +83,13 @@ struct FoundChunk {
     chunk: SourceChunk,
     range: Range<u64>,
     close: ColumnCloseResult,
+}
+
+/// Says that the row group of `source` that begins with `row` is copied soon.
+pub(crate) fn will_copy(source: &Source, row: u64) {
+    if let Ok(bytes) = source.row_group_range(source.row_group_of(row).0) {
+        read_ahead(source, bytes.start, bytes.end);
+    }
 }
 
 /// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages are checked on
@@ -190,6 +197,7 @@ fn find(
     let chunk = SourceChunk {
         source: Arc::clone(source),
         parts,
+        group_end: source.row_group_range(row_group)?.end.max(range.end),
         column: leaf.descr.path().string(),
         codec: chunk.compression(),
         verify,

@@ -37,6 +37,8 @@ pub(crate) struct SourceChunk {
     pub(super) source: Arc<Source>,
     /// Offsets and lengths of all pages, the dictionary first.
     pub(super) parts: Vec<(u64, u32)>,
+    /// Where the bytes of its row group end.
+    pub(super) group_end: u64,
     pub(super) column: String,
     pub(super) codec: Compression,
     /// Whether pages without checksum are unpacked.
@@ -83,6 +85,7 @@ impl SourceChunk {
         PartsReader {
             source: Arc::clone(&self.source),
             parts: self.parts.clone().into_iter(),
+            group_end: self.group_end,
             column: self.column.clone(),
             codec: self.codec,
             verify: self.verify,
@@ -175,6 +178,8 @@ impl Read for CopiedReader {
 pub(crate) struct PartsReader {
     source: Arc<Source>,
     parts: std::vec::IntoIter<(u64, u32)>,
+    /// Where the bytes of its row group end.
+    group_end: u64,
     column: String,
     codec: Compression,
     verify: VerifyPages,
@@ -182,15 +187,16 @@ pub(crate) struct PartsReader {
     page: Bytes,
 }
 
+/// Says that a row group of `source` is read from `offset` on, whose bytes end at `end`.
+pub(super) fn read_ahead(source: &Source, offset: u64, end: u64) {
+    source.store.will_read(offset..end.min(offset + AHEAD_BYTES), end);
+}
+
 impl PartsReader {
     /// The next page, and its header.
     fn next_part(&mut self) -> Result<Option<(Bytes, WrittenPage)>> {
         let Some((offset, len)) = self.parts.next() else { return Ok(None) };
-        if let Some((last, last_len)) = self.parts.as_slice().last() {
-            let end = last + u64::from(*last_len);
-            let soon = (offset + AHEAD_BYTES).clamp(offset + u64::from(len), end);
-            self.source.store.expect(offset..soon, end);
-        }
+        read_ahead(&self.source, offset, self.group_end);
         self.read_part(offset, len).map(Some)
     }
 

@@ -33,7 +33,7 @@ use self::page::{Cells, Takes};
 use self::paged::{PageAccess, Paged};
 use self::typed::TypedColumn;
 use crate::block::kept::LookUpCache;
-use crate::leaf::{LocationCache, OutputLeaf, expect_rows};
+use crate::leaf::{LocationCache, OutputLeaf, ReadOn, will_read_rows};
 use crate::ranks::RankBook;
 use crate::runtime::{Budget, Charge, Context, MemoryStage};
 use crate::schema::LeafAdapter;
@@ -71,14 +71,16 @@ impl KeyLeaves {
     }
 
     /// Says that the keys of `rows` of `source` are read soon.
-    pub(crate) fn expect(
+    pub(crate) fn will_read(
         &self,
         source: &Source,
         rows: &Range<u64>,
         cache: &LocationCache,
         context: &Context,
     ) {
-        self.leaves.iter().for_each(|leaf| expect_rows(source, leaf, rows, cache, context));
+        self.leaves
+            .iter()
+            .for_each(|leaf| will_read_rows(source, leaf, rows, ReadOn::Chunk, cache, context));
     }
 
     /// The shape of the keys that are read.

@@ -20,8 +20,8 @@
 //! Pages (`page`); the order of rows (`weave`).
 
 mod adapt;
+mod ahead;
 mod cast;
-mod expect;
 mod paged;
 
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use crate::source::Source;
 use crate::store::RangeReader;
 
 pub(crate) use adapt::{OutputLeaf, open, output_leaves};
-pub(crate) use expect::{expect_chunk, expect_rows};
+pub(crate) use ahead::{ReadOn, will_read_chunk, will_read_groups, will_read_rows};
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
 macro_rules! with_physical {

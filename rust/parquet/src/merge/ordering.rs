@@ -92,7 +92,7 @@ pub(super) struct Ordering<'a> {
     context: &'a Context,
     windows: Windows,
     cursors: Vec<KeyCursor>,
-    /// Sources whose first keys nobody has expected yet, in the order in which they come.
+    /// Sources whose first keys are not requested yet, in the order in which they come.
     coming: std::vec::IntoIter<SourceId>,
     scratch: Arc<ScratchFiles>,
     /// Encoded bytes of windows that are woven together.
@@ -180,18 +180,18 @@ impl<'a> Ordering<'a> {
             seconds: 0.0,
         };
         ordering.size_window();
-        (0..SOURCES_AHEAD).for_each(|_| ordering.expect_next_source());
+        (0..SOURCES_AHEAD).for_each(|_| ordering.will_read_next_source());
         ordering.seconds = started.elapsed().as_secs_f64();
         Ok(ordering)
     }
 
     /// Says that the first keys of another source are read soon.
-    fn expect_next_source(&mut self) {
+    fn will_read_next_source(&mut self) {
         let Prepared { sources, rows, keys, cache, sizes, .. } = self.prepared;
         let Some(next) = self.coming.next() else { return };
         if let (Some(source), Some(rows)) = (sources.get(next.index()), rows.get(next.index())) {
             let first = rows.start..rows.end.min(rows.start + sizes.key_rows as u64);
-            keys.expect(source, &first, cache, self.context);
+            keys.will_read(source, &first, cache, self.context);
         }
     }
 
@@ -295,7 +295,7 @@ impl<'a> Ordering<'a> {
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
         if self.cursors[id.index()].reader.is_none() {
-            self.expect_next_source();
+            self.will_read_next_source();
         }
         let cursor = &mut self.cursors[id.index()];
         let passed_over = cursor.enter_stretch(&source);
@@ -340,7 +340,7 @@ impl<'a> Ordering<'a> {
         cursor.next_row = row + keys.len() as u64;
         cursor.start = row;
         let soon = cursor.next_row..(cursor.next_row + keys.len() as u64).min(cursor.stretch_end);
-        prepared.keys.expect(&source, &soon, &prepared.cache, self.context);
+        prepared.keys.will_read(&source, &soon, &prepared.cache, self.context);
         let (row_group, _) = source.row_group_of(row);
         // Rows of a selection begin and end inside of row groups.
         let is_whole = row + source.row_group_rows(row_group) <= cursor.stretch_end;

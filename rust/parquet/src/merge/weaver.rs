@@ -17,8 +17,9 @@ use plait_core::{Error, Kind, Result};
 
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
+use crate::chunk;
 use crate::encode::Chunk;
-use crate::leaf::expect_rows;
+use crate::leaf::{ReadOn, will_read_groups, will_read_rows};
 use crate::queue::Work;
 use crate::weave::{LeafRows, SharedWork, WeaveContext, weave};
 
@@ -56,7 +57,7 @@ impl<'a> Weaver<'a> {
     }
 
     /// Says which rows of objects the leaves of `batch` are made of.
-    fn expect(&self, batch: &Batch) {
+    fn will_read(&self, batch: &Batch) {
         let Prepared { sources, leaves, cache, .. } = self.prepared;
         let taken = batch.windows.iter().flat_map(|window| window.steps.taken());
         let rows: BTreeMap<usize, Range<u64>> = taken.fold(BTreeMap::new(), |mut rows, taken| {
@@ -64,10 +65,20 @@ impl<'a> Weaver<'a> {
             all.end = taken.end;
             rows
         });
+        for (source, rows) in &rows {
+            sources.get(*source).into_iter().for_each(|source| will_read_groups(source, rows));
+        }
+        if let Some(window) = batch.copy.as_ref().filter(|_| !self.weaving.server_side_copy) {
+            for taken in window.steps.taken() {
+                if let Some(source) = sources.get(taken.source.index()) {
+                    chunk::will_copy(source, taken.start);
+                }
+            }
+        }
         for leaf in leaves {
             for (source, rows) in &rows {
                 let Some(source) = sources.get(*source) else { continue };
-                expect_rows(source, leaf, rows, cache, &self.weaving.context);
+                will_read_rows(source, leaf, rows, ReadOn::RowGroup, cache, &self.weaving.context);
             }
         }
     }
@@ -108,7 +119,7 @@ impl Work for Weaver<'_> {
     fn order(&self) -> Result<Option<Batch>> {
         let batch = self.ordering().next()?;
         if let Some(batch) = &batch {
-            self.expect(batch);
+            self.will_read(batch);
         }
         Ok(batch)
     }

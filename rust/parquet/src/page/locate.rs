@@ -28,7 +28,7 @@ use plait_core::{Error, Kind, Result};
 use super::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
 use super::levels::{LevelCount, count_hybrid, count_v1};
 use super::unpack::check_fits;
-use super::{PAGE_BYTES_MAX, codec, guard, unwrap_error};
+use super::{PAGE_BYTES_MAX, SMALL_CHUNK_BYTES, codec, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::RangeReader;
@@ -36,8 +36,6 @@ use crate::thrift;
 
 /// How much a walk reads at the start of a page.
 const WALK_BYTES: u64 = 64 << 10;
-/// Chunks of objects up to this size are requested whole: dictionary and pages take a request each.
-const SMALL_CHUNK_BYTES: u64 = 256 << 10;
 /// A walk over pages of this size reads about a quarter of their bytes: the rest is requested, too.
 const DENSE_PAGE_BYTES: u64 = 256 << 10;
 /// The longest offset index that is read: over ten million pages.
@@ -89,9 +87,6 @@ impl Locations {
     ) -> Result<Self> {
         let chunk = source.chunk(row_group, leaf)?;
         let find = Find::new(source, row_group, leaf, &chunk)?;
-        if find.range.end - find.range.start <= SMALL_CHUNK_BYTES {
-            source.store.expect(find.range.clone(), find.range.end);
-        }
         let found = match find.index_range(source) {
             None => find.walk(context),
             Some(range) => match find.read_index(range) {
@@ -238,6 +233,9 @@ impl<'a> Find<'a> {
     }
 
     fn walk(&self, context: &Context) -> Result<Locations> {
+        if self.range.end - self.range.start <= SMALL_CHUNK_BYTES {
+            self.store.will_read(self.range.clone(), self.range.end);
+        }
         let mut ahead = Ahead::new(self.store, self.range.end);
         let mut found = Locations::default();
         let (mut at, mut row) = (self.range.start, 0_u64);
@@ -276,7 +274,7 @@ impl<'a> Find<'a> {
                 });
                 row += count.zeros;
                 if found.pages.len() == 1 && u64::from(len) <= DENSE_PAGE_BYTES {
-                    self.store.expect(end..self.range.end, self.range.end);
+                    self.store.will_read(end..self.range.end, self.range.end);
                 }
             }
             at = end;

@@ -40,3 +40,6 @@ pub(crate) use crate::guard::{guard, unwrap_error, wrap_error};
 
 /// The most bytes of one page, packed or unpacked.
 pub(crate) const PAGE_BYTES_MAX: usize = 512 << 20;
+
+/// Chunks of objects up to this size are requested whole: dictionary and pages take a request each.
+const SMALL_CHUNK_BYTES: u64 = 256 << 10;

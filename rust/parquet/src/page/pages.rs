@@ -32,7 +32,7 @@ use super::locate::{Locations, PageLoc, count_rows};
 pub(crate) use super::stored::{Held, Stored};
 use super::stored::{check_count, check_flat, into_page};
 use super::unpack::{Unpacker, check_fits};
-use super::{guard, wrap_error};
+use super::{SMALL_CHUNK_BYTES, guard, wrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::RangeReader;
@@ -100,6 +100,10 @@ impl Pages {
         locations: Arc<Locations>,
     ) -> Result<(Self, u64)> {
         let chunk = source.chunk(row_group, leaf)?;
+        let range = source.chunk_range(row_group, leaf)?;
+        if range.end - range.start <= SMALL_CHUNK_BYTES {
+            source.store.will_read(range.clone(), range.end);
+        }
         let (next, rows_to_skip) = locations.page_of(row);
         let has_dictionary = locations.dictionary.is_some() && next < locations.pages.len();
         let pages = Self {

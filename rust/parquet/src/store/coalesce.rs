@@ -8,7 +8,7 @@
 //!              ├─ behind a window      ─▶ as many bytes as those before it: 64 KB, 128 KB, … 1 MB
 //!              ├─ to be read again     ─▶ one request for exactly a..b, which is a window then
 //!              └─ anywhere else, or large ─▶ one request for exactly a..b
-//! expect a..b ─ requests that nobody waits for yet
+//! will_read a..b ─ requests that nobody waits for yet
 //! ```
 //!
 //! # Invariants
@@ -171,11 +171,11 @@ impl RangeReader for Coalesced {
         !self.is_small()
     }
 
-    fn expect(&self, range: Range<u64>, end: u64) {
+    fn will_read(&self, range: Range<u64>, end: u64) {
         if !self.is_small() && range.start < range.end && range.end <= self.len() {
             self.keep_tail();
             let end = end.min(self.len());
-            self.windows.expect(self.id, &range, end, &self.inner);
+            self.windows.will_read(self.id, &range, end, &self.inner);
         }
     }
 

@@ -297,9 +297,9 @@ impl RangeReader for CachedReader {
         self.inner.get().is_none_or(|inner| inner.takes_hints())
     }
 
-    fn expect(&self, range: Range<u64>, end: u64) {
+    fn will_read(&self, range: Range<u64>, end: u64) {
         if let (None, Some(inner)) = (self.known.find(&range), self.inner.get()) {
-            inner.expect(range, end);
+            inner.will_read(range, end);
         }
     }
 

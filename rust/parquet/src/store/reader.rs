@@ -40,14 +40,14 @@ pub(crate) trait RangeReader: Send + Sync {
         self.read(range)
     }
 
-    /// Whether [`expect`](Self::expect) does anything.
+    /// Whether [`will_read`](Self::will_read) does anything.
     fn takes_hints(&self) -> bool {
         false
     }
 
     /// Says that `range` will be read soon, and then what follows it up to `end`. A store whose reads are
     /// dear requests as much of that as it has room for, and returns at once.
-    fn expect(&self, _range: Range<u64>, _end: u64) {}
+    fn will_read(&self, _range: Range<u64>, _end: u64) {}
 
     /// Begins to read `range` and returns at once; `done` gets the bytes, or none if that failed. Drops
     /// `done` if reads cannot begin here. Once what it returns is dropped, the answer may fail.

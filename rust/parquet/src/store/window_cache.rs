@@ -1,15 +1,15 @@
 //! What was requested of objects, and what is requested before anyone waits for it.
 //!
 //! ```text
-//! threads of a merge ── expect ──▶ queue ── up to 64 requests ──▶ driver ──▶ arrivals ─┐
-//!                    ── find ────▶ windows in memory, on disk ◀───────────────────────┘
+//! threads of a merge ── will_read ──▶ queue ── up to 64 requests ──▶ driver ──▶ arrivals ─┐
+//!                    ── find ───────▶ windows in memory, on disk ◀───────────────────────┘
 //! ```
 //!
 //! # Invariants
 //! Windows in memory, and those on their way, each stay within half of a share of the memory limit
 //! and are accounted for. What is requested ahead has room on disk. A request ahead that fails leaves
 //! no window: who reads there requests it once more, and gets the error. Answers are taken by the
-//! threads that read or expect; the driver does nothing but receive them.
+//! threads that read or say what they will read; the driver does nothing but receive them.
 //!
 //! # Not here
 //! What is requested for a read (`coalesce`); the file (`window_file`).
@@ -38,7 +38,7 @@ const WINDOWS_MIN: u64 = 10;
 /// Requests that are on their way at a time.
 const ASKED_MAX: usize = 64;
 
-/// What is requested behind expected bytes has at most this part of the room on disk.
+/// What is requested behind bytes that will be read has at most this part of the room on disk.
 const ROOM_PART: u64 = 256;
 
 /// How long a reader waits before it looks whether its call was cancelled.
@@ -237,7 +237,7 @@ impl WindowCache {
     }
 
     /// Queues requests for `range`, and for what follows it up to `end`, as far as there is room.
-    pub(super) fn expect(
+    pub(super) fn will_read(
         &self,
         file: u64,
         range: &Range<u64>,

@@ -1,8 +1,8 @@
 //! Windows of objects, from which reads are served, and what becomes of each.
 //!
 //! ```text
-//! expect ─▶ queued ─▶ asked ──┐ arrives          ┌─ used lately ─▶ memory
-//!                             ▼                  │
+//! will_read ─▶ queued ─▶ asked ──┐ arrives
+//!                                ▼
 //! a read that found no window ─▶ memory ─ goes for others ─▶ leaving ─▶ disk
 //! ```
 //!

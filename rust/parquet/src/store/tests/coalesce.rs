@@ -197,21 +197,21 @@ const MB: u64 = 1 << 20;
 #[test]
 fn what_is_expected_is_requested_before_it_is_read_and_not_again() {
     let (store, noted, context) = noted(64 * MB, 512 << 20);
-    store.expect(MB..MB + 100_000, 64 * MB);
+    store.will_read(MB..MB + 100_000, 64 * MB);
     // As many bytes behind it, and not the same once more.
-    store.expect(MB..MB + 100_000, 64 * MB);
-    store.expect(MB + 50_000..MB + 90_000, 64 * MB);
+    store.will_read(MB..MB + 100_000, 64 * MB);
+    store.will_read(MB + 50_000..MB + 90_000, 64 * MB);
     assert!(noted.began_only(MB..MB + 200_000));
     assert!(context.account().held_bytes() >= 200_000);
     noted.end_first(true);
     check(&store, MB + 10..MB + 70_000);
     // What follows is requested while there is half of it left, in larger requests each time.
-    store.expect(MB + 100_000..MB + 110_000, 64 * MB);
+    store.will_read(MB + 100_000..MB + 110_000, 64 * MB);
     assert_eq!(noted.begun(), []);
-    store.expect(MB + 150_000..MB + 160_000, 64 * MB);
+    store.will_read(MB + 150_000..MB + 160_000, 64 * MB);
     assert!(noted.began_only(MB + 200_000..MB + 320_000));
     noted.end_first(true);
-    store.expect(MB + 200_000..MB + 310_000, MB + 400_000);
+    store.will_read(MB + 200_000..MB + 310_000, MB + 400_000);
     assert!(noted.began_only(MB + 320_000..MB + 400_000));
     noted.end_first(true);
     check(&store, MB..MB + 400_000);
@@ -223,7 +223,7 @@ fn what_is_expected_is_requested_before_it_is_read_and_not_again() {
 #[test]
 fn a_reader_waits_for_what_was_requested() {
     let (store, noted, _) = noted(64 * MB, 512 << 20);
-    store.expect(0..1000, 1000);
+    store.will_read(0..1000, 1000);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| check(&store, 0..1000));
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -236,10 +236,10 @@ fn a_reader_waits_for_what_was_requested() {
 #[test]
 fn a_request_ahead_that_fails_or_brings_other_bytes_is_sent_again_by_the_reader() {
     let (store, noted, _) = noted(64 * MB, 512 << 20);
-    store.expect(0..1000, 1000);
+    store.will_read(0..1000, 1000);
     noted.end_first(false);
     check(&store, 0..1000);
-    store.expect(MB..MB + 1000, MB + 1000);
+    store.will_read(MB..MB + 1000, MB + 1000);
     let (_, done) = noted.begun.lock().unwrap().remove(0);
     done(Some(counted(MB..MB + 999)));
     check(&store, MB..MB + 1000);
@@ -250,7 +250,7 @@ fn a_request_ahead_that_fails_or_brings_other_bytes_is_sent_again_by_the_reader(
 fn requests_ahead_stay_within_their_share_and_who_waits_goes_first() {
     let (store, noted, context) = noted(1024 * MB, 96 << 20);
     for place in (0..200).map(|n| n * MB) {
-        store.expect(place..place + 100_000, place + 100_000);
+        store.will_read(place..place + 100_000, place + 100_000);
     }
     // Half of a 24th of the limit.
     assert_eq!(noted.begun().len(), 20);
@@ -263,10 +263,10 @@ fn requests_ahead_stay_within_their_share_and_who_waits_goes_first() {
         (0..21).for_each(|_| noted.end_first(true));
     });
     // The others begin when someone reads or expects.
-    store.expect(0..10, 10);
+    store.will_read(0..10, 10);
     while !noted.begun().is_empty() {
         noted.end_first(true);
-        store.expect(0..10, 10);
+        store.will_read(0..10, 10);
     }
     for place in (0..200).map(|n| n * MB) {
         check(&store, place..place + 100_000);
@@ -279,7 +279,7 @@ fn requests_ahead_stay_within_their_share_and_who_waits_goes_first() {
 #[test]
 fn a_cancelled_call_does_not_wait() {
     let (store, noted, context) = noted(64 * MB, 512 << 20);
-    store.expect(0..1000, 1000);
+    store.will_read(0..1000, 1000);
     context.cancel();
     assert_eq!(store.read(0..1000).unwrap_err().kind(), Kind::Cancelled);
     assert_eq!(noted.reads(), []);
@@ -288,7 +288,7 @@ fn a_cancelled_call_does_not_wait() {
 #[test]
 fn what_has_no_room_on_disk_is_not_requested_ahead() {
     let (store, noted, _) = noted(1024 * MB, 1 << 20);
-    store.expect(0..100 * MB, 100 * MB);
+    store.will_read(0..100 * MB, 100 * MB);
     let (mut begun, mut end) = (0, 0);
     while let Some(range) = noted.begun().first().cloned() {
         (begun, end) = (begun + range.end - range.start, range.end);

@@ -15,12 +15,25 @@ use crate::runtime::Context;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
+/// Row groups up to this size are requested whole.
+const SMALL_GROUP_BYTES: u64 = 1 << 20;
+
+/// What is read behind the rows that are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOn {
+    /// Nothing but the rest of the chunk.
+    Chunk,
+    /// The chunks of the other leaves, too.
+    RowGroup,
+}
+
 /// Says that `rows` of a leaf of `source` are read soon. What is wrong with the file is left to who
 /// reads it.
-pub(crate) fn expect_rows(
+pub(crate) fn will_read_rows(
     source: &Source,
     output: &OutputLeaf,
     rows: &Range<u64>,
+    read_on: ReadOn,
     cache: &LocationCache,
     context: &Context,
 ) {
@@ -37,17 +50,41 @@ pub(crate) fn expect_rows(
         let (group, first) = source.row_group_of(at);
         let start = source.row_group_start(group);
         let end = start + source.row_group_rows(group);
-        expect_chunk(source, group, leaf, &(first..rows.end.min(end) - start), cache, context);
+        let in_group = first..rows.end.min(end) - start;
+        will_read_chunk(source, group, leaf, &in_group, read_on, cache, context);
         at = end;
     }
 }
 
+/// Says that `rows` of all leaves of `source` are read soon: small row groups of which all rows are, so
+/// that their chunks do not take a request each.
+pub(crate) fn will_read_groups(source: &Source, rows: &Range<u64>) {
+    if !source.store.takes_hints() {
+        return;
+    }
+    let (first, _) = source.row_group_of(rows.start);
+    for group in first..source.num_row_groups() {
+        let start = source.row_group_start(group);
+        if start >= rows.end {
+            return;
+        }
+        let is_whole = rows.start <= start && source.row_group_start(group + 1) <= rows.end;
+        if let Ok(bytes) = source.row_group_range(group)
+            && is_whole
+            && bytes.end <= bytes.start + SMALL_GROUP_BYTES
+        {
+            source.store.will_read(bytes.clone(), bytes.end);
+        }
+    }
+}
+
 /// The same of rows of one chunk, counted in its row group; `leaf` is one of the source.
-pub(crate) fn expect_chunk(
+pub(crate) fn will_read_chunk(
     source: &Source,
     group: usize,
     leaf: usize,
     rows: &Range<u64>,
+    read_on: ReadOn,
     cache: &LocationCache,
     context: &Context,
 ) {
@@ -57,7 +94,7 @@ pub(crate) fn expect_chunk(
     }
     if !Locations::has_index(source, group, leaf) {
         // Its pages are found one after the other: all are read.
-        source.store.expect(chunk.clone(), chunk.end);
+        source.store.will_read(chunk.clone(), chunk.end);
         return;
     }
     let Ok(locations) = cache.find(source, group, leaf, context) else { return };
@@ -65,9 +102,15 @@ pub(crate) fn expect_chunk(
     let (last, _) = locations.page_of(rows.end.saturating_sub(1));
     let pages = locations.pages.get(first).zip(locations.pages.get(last));
     let Some((first_page, last_page)) = pages else { return };
-    if let Some((offset, len)) = locations.dictionary.filter(|_| first == 0) {
-        let end = offset + u64::from(len);
-        source.store.expect(offset..end, end);
-    }
-    source.store.expect(first_page.offset..last_page.end(), chunk.end);
+    // A dictionary lies before the first page.
+    let start = match locations.dictionary {
+        Some((offset, _)) if first == 0 => offset.min(first_page.offset),
+        _ => first_page.offset,
+    };
+    let group_end = source.row_group_range(group).map_or(chunk.end, |bytes| bytes.end);
+    let end = match read_on {
+        ReadOn::Chunk => chunk.end,
+        ReadOn::RowGroup => group_end.max(chunk.end),
+    };
+    source.store.will_read(start..last_page.end(), end);
 }
