@@ -78,7 +78,7 @@ pub(crate) fn will_read_groups(source: &Source, rows: &Range<u64>) {
     }
 }
 
-/// The same of rows of one chunk, counted in its row group; `leaf` is one of the source.
+/// Says that `rows` of one chunk, counted in its row group, are read soon; `leaf` is one of the source.
 pub(crate) fn will_read_chunk(
     source: &Source,
     group: usize,
