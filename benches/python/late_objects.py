@@ -1,11 +1,13 @@
-"""Merges, scans and reads of objects of some MB that answer late.
+"""Merges, sorts, scans, reads and checks of objects that answer late.
 
     .venv/bin/python benches/python/late_objects.py [--workload W1] [--delay 20ms] [--no-index]
+    .venv/bin/python benches/python/late_objects.py --rows 20000      16 objects become 400 of W1
 
 The sources of a workload (`workloads.py`) are the objects of an S3 server on loopback
 (`benches/go/store`, needs Go). Outputs are local files. Each call runs in a process of its own and
 prints its time, processor time, requests, bytes received and peak memory. With `--no-index`, PyArrow
-writes the sources again, without page indexes and in row groups of 200,000 rows.
+writes the sources again, without page indexes and in row groups of 200,000 rows; with `--rows`, in
+files of so many rows, which overlap as the sources do.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ CALLS = {
     "merge with 64 MB of memory": {"target_file_size": "128MB", "memory_limit": "64MB"},
     "scan": None,
     "sorted read": None,
+    "verify": None,
+    "sort": None,
 }
 
 RUN = """
@@ -45,6 +49,14 @@ if options:
     received = done.metrics.received_bytes
 elif call == "scan":
     rows = sum(batch.num_rows for batch in plait.scan(sources, storage_options=how))
+elif call == "verify":
+    try:
+        plait.verify(sources, sort_by=sort_by, storage_options=how)
+    except plait.VerificationFailed as error:
+        assert "overlap" in str(error)
+elif call == "sort":
+    done = plait.sort(sources, out, sort_by=sort_by.split(",")[-1].strip("- "), storage_options=how)
+    received = done.metrics.received_bytes
 else:
     rows = sum(batch.num_rows for batch in plait.read(sources, sort_by=sort_by, storage_options=how))
 wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - processor
@@ -54,11 +66,18 @@ print(json.dumps({"wall_s": wall_s, "cpu_s": cpu_s, "received": received,
 """
 
 
-def without_index(sources: Path, folder: Path) -> Path:
-    """The same rows in files without page indexes."""
+def rewritten(sources: Path, folder: Path, rows: int | None, index: bool) -> Path:
+    """The same rows in files of at most `rows` rows, with or without page indexes."""
     for path in sorted(sources.glob("*.parquet")):
         table = pq.read_table(path)
-        pq.write_table(table, folder / path.name, row_group_size=200_000, compression="zstd")
+        for start in range(0, table.num_rows, rows or table.num_rows):
+            pq.write_table(
+                table.slice(start, rows),
+                folder / f"{path.stem}-{start:08}.parquet",
+                row_group_size=200_000,
+                compression="zstd",
+                write_page_index=index,
+            )
     return folder
 
 
@@ -69,15 +88,16 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--delay", default="20ms", help="of each answer of the server")
     parser.add_argument("--no-index", action="store_true", help="sources without page indexes")
+    parser.add_argument("--rows", type=int, help="rows of each source")
     parser.add_argument("--calls", default=",".join(CALLS), help="those that run")
     arguments = parser.parse_args()
     sources = ROOT / "bench-data" / f"{arguments.workload}-{arguments.scale:g}"
     workloads.prepare(arguments.workload, sources, arguments.scale)
     with tempfile.TemporaryDirectory(prefix="plait-late-") as scratch:
-        if arguments.no_index:
+        if arguments.no_index or arguments.rows:
             folder = Path(scratch, "sources")
             folder.mkdir()
-            sources = without_index(sources, folder)
+            sources = rewritten(sources, folder, arguments.rows, not arguments.no_index)
         for call in arguments.calls.split(","):
             with late_store(sources, arguments.delay) as (url, requests):
                 out = f"{scratch}/{'-'.join(call.split())}/"

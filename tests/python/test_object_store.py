@@ -569,14 +569,18 @@ def test_a_look_up_takes_few_requests(bucket, s3_proxy, tmp_path):
 
 
 class Waiting:
-    """Answers of a proxy that come late, and how many requests waited at the same time."""
+    """Answers of a proxy that come late, and how many requests waited at the same time.
+
+    `alone` counts requests that were sent while no other waited.
+    """
 
     def __init__(self, proxy) -> None:
-        self.asked, self.most, self.lock = 0, 0, threading.Lock()
+        self.asked, self.most, self.alone, self.lock = 0, 0, 0, threading.Lock()
         proxy.lose = self.wait
 
     def wait(self, method: str, path: str) -> bool:
         with self.lock:
+            self.alone += self.asked == 0
             self.asked += 1
             self.most = max(self.most, self.asked)
         time.sleep(0.1)  # so long that a busy machine has time to send the others
@@ -640,6 +644,50 @@ def test_bytes_of_large_objects_are_requested_once_and_before_they_are_read(
     read = pa.table(plait.read(source, sort_by="k", storage_options=options, memory_limit="32MB"))
     assert read["k"].to_pylist() == list(range(files * rows_each))
     assert waiting.most > 8
+
+
+@pytest.mark.parametrize("index", [True, False])
+def test_objects_that_all_overlap_are_requested_before_they_are_read(
+    bucket, s3_proxy, tmp_path, index
+):
+    files, rows_each = 24, 20_000
+    (tmp_path / "local").mkdir()
+    for part in range(files):
+        rng = np.random.default_rng(part)
+        keys = pa.array(range(part, files * rows_each, files))
+        columns = {"k": keys, "v": rng.random(rows_each), "w": rng.random(rows_each)}
+        body = parquet(pa.table(columns), write_page_index=index)
+        assert len(body) > 256 << 10  # smaller ones are opened by one request for all of them
+        bucket.put(f"all/{part:02}.parquet", body)
+        (tmp_path / f"local/{part:02}.parquet").write_bytes(body)
+    waiting = Waiting(s3_proxy)
+    source, local = f"{bucket.url}/all/", f"{tmp_path}/local/*.parquet"
+    how = {"storage_options": bucket.server.options(s3_proxy.url)}
+
+    def overlapping() -> str:
+        with pytest.raises(plait.VerificationFailed, match="overlap") as caught:
+            plait.verify(source, sort_by="k", **how)
+        return str(caught.value)
+
+    def in_order() -> pa.Table:
+        sorted_ = plait.sort(source, tmp_path / "sorted.parquet", sort_by="v", **how)
+        return pq.read_table(sorted_.outputs[0].path)
+
+    with pytest.raises(plait.VerificationFailed) as caught:
+        plait.verify(local, sort_by="k")
+    problems = str(caught.value).replace(f"{tmp_path}/local", f"{bucket.url}/all")
+    by_v = pq.read_table(f"{tmp_path}/local").sort_by("v")
+    calls = {
+        "verify": (overlapping, problems.__eq__),
+        "read": (lambda: pa.table(plait.read(source, sort_by="k", **how)), lambda read: (
+            read["k"].to_pylist() == list(range(files * rows_each)))),
+        "sort": (in_order, by_v.equals),
+    }  # fmt: skip
+    for name, (call, is_right) in calls.items():
+        waiting.alone = 0
+        assert is_right(call()), name
+        # Not one for each file or column.
+        assert waiting.alone <= 12, (name, waiting.alone)
 
 
 @pytest.mark.parametrize("overlap", [False, True])

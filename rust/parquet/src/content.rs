@@ -24,7 +24,7 @@ use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
-use crate::leaf::{self, LocationCache, OutputLeaf, Span, output_leaves, with_physical};
+use crate::leaf::{self, LocationCache, OutputLeaf, RowsAhead, Span, output_leaves, with_physical};
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::reconcile;
 use crate::sink::Finished;
@@ -82,39 +82,32 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let window = context.budget().hashed_rows().clamp(1024, WINDOW_ROWS_MAX);
-    for (source, range) in rows.sources.iter().zip(rows.rows) {
-        let mut start = range.start;
-        loop {
-            let next = source.next_rows(start);
-            start = next.start;
-            let end = next.end.min(range.end);
-            if start >= end {
-                break;
+    for stretch in RowsAhead::new(rows.sources, rows.rows, rows.leaves, window, &cache, context) {
+        let (Some(source), start) = (rows.sources.get(stretch.source), stretch.rows.start) else {
+            continue;
+        };
+        let n = stretch.rows.end - start;
+        let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
+        let _charge = context.charge(mixed.len() * size_of::<u128>());
+        let mut leaves = rows.leaves.iter();
+        for (i, total) in hash.leaves.iter_mut().enumerate() {
+            let sum = match (rows.constants.get(&i), leaves.as_slice().first()) {
+                (Some(bytes), _) => mix_constant(i, bytes, &mut mixed),
+                (None, Some(leaf)) => with_physical!(leaf.descr.physical_type(), T => {
+                    hash_leaf::<T>(source, leaf, i, start, &mut mixed, &cache, context)?
+                }),
+                (None, None) => 0,
+            };
+            if !rows.constants.contains_key(&i) {
+                leaves.next();
             }
-            let n = window.min(end - start);
-            let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
-            let _charge = context.charge(mixed.len() * size_of::<u128>());
-            let mut leaves = rows.leaves.iter();
-            for (i, total) in hash.leaves.iter_mut().enumerate() {
-                let sum = match (rows.constants.get(&i), leaves.as_slice().first()) {
-                    (Some(bytes), _) => mix_constant(i, bytes, &mut mixed),
-                    (None, Some(leaf)) => with_physical!(leaf.descr.physical_type(), T => {
-                        hash_leaf::<T>(source, leaf, i, start, &mut mixed, &cache, context)?
-                    }),
-                    (None, None) => 0,
-                };
-                if !rows.constants.contains_key(&i) {
-                    leaves.next();
-                }
-                *total = total.wrapping_add(sum);
-            }
-            for row in &mixed {
-                let row = XxHash3_128::oneshot(&row.to_le_bytes());
-                hash.total = hash.total.wrapping_add(row);
-            }
-            hash.rows += n;
-            start += n;
+            *total = total.wrapping_add(sum);
         }
+        for row in &mixed {
+            let row = XxHash3_128::oneshot(&row.to_le_bytes());
+            hash.total = hash.total.wrapping_add(row);
+        }
+        hash.rows += n;
     }
     Ok(hash)
 }

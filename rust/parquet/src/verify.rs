@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::content;
 use crate::files::open_sources;
 use crate::keys::{KeyLeaves, KeyReader};
-use crate::leaf::{LocationCache, output_leaves};
+use crate::leaf::{LocationCache, RowsAhead, output_leaves};
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_values;
@@ -37,6 +37,8 @@ use crate::store::Stores;
 
 /// Rows of keys compared at once.
 const KEY_ROWS: usize = 4096;
+/// Rows whose keys are requested together.
+const AHEAD_ROWS: u64 = 1 << 18;
 
 /// What to verify.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -259,6 +261,9 @@ fn check_order(
 ) -> Result<Vec<Range>> {
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
+    let rows = content::whole(sources);
+    let ahead = RowsAhead::new(sources, &rows, &keys.leaves, AHEAD_ROWS, &cache, context);
+    let mut ahead = ahead.of_some_leaves();
     let mut ranges = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         let mut file = VerifiedFile {
@@ -268,7 +273,9 @@ fn check_order(
             key_max: Vec::new(),
             sorted: true,
         };
-        if let Some(range) = read_keys(source, keys, &cache, context, &mut file, report)? {
+        if let Some(range) =
+            read_keys(source, keys, &cache, &mut ahead, context, &mut file, report)?
+        {
             file.key_min = key_values(keys, &range.0)?;
             file.key_max = key_values(keys, &range.1)?;
             ranges.push((i, range.0, range.1));
@@ -278,10 +285,12 @@ fn check_order(
     Ok(ranges)
 }
 
+/// `ahead` gives all rows of `source` next.
 fn read_keys(
     source: &Arc<Source>,
     keys: &KeyLeaves,
     cache: &Arc<LocationCache>,
+    ahead: &mut RowsAhead<'_>,
     context: &Context,
     file: &mut VerifiedFile,
     report: &mut VerifyReport,
@@ -294,8 +303,14 @@ fn read_keys(
     let mut runs = Runs::default();
     let mut first = None;
     let (mut last, mut largest): (Vec<u8>, Vec<u8>) = Default::default();
+    let mut ahead_end = ahead.next().map_or(u64::MAX, |stretch| stretch.rows.end);
+    let mut row = 0;
     while let Some((batch, _)) = reader.next(KEY_ROWS)? {
         context.check_cancelled()?;
+        row += batch.len() as u64;
+        while ahead_end <= row && row < source.rows() {
+            ahead_end = ahead.next().map_or(u64::MAX, |stretch| stretch.rows.end);
+        }
         first.get_or_insert_with(|| batch.to_bytes(&keys.shape, 0));
         last = batch.to_bytes(&keys.shape, batch.len() - 1);
         largest = largest.max(last.clone());

@@ -11,6 +11,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -23,17 +25,31 @@ use crate::store::RangeReader;
 /// Files up to this size are read at once.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of chunks that are requested together.
+const SPAN_BYTES_MAX: u64 = 1 << 20;
+
 /// The bytes of the chunks of some leaves.
 pub(super) struct Windows {
     store: Arc<dyn RangeReader>,
-    /// Start, end and leaf of every chunk that may be read, by start.
-    chunks: Vec<(u64, u64, usize)>,
+    /// Every chunk that may be read, by start.
+    chunks: Vec<ReadChunk>,
     open: Mutex<HashMap<usize, (u64, Bytes, Charge)>>,
     whole: Option<(Bytes, Charge)>,
-    /// Where the row groups lie that have the rows.
-    wanted: Range<u64>,
+    /// Row groups that have the rows.
+    groups: Range<usize>,
+    /// The first of these that was not said to the store.
+    not_said: AtomicUsize,
     window_bytes: u64,
     context: Context,
+}
+
+/// A chunk of a leaf.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ReadChunk {
+    start: u64,
+    end: u64,
+    leaf: usize,
+    group: usize,
 }
 
 impl Windows {
@@ -47,7 +63,7 @@ impl Windows {
     ) -> Result<Self> {
         let store = Arc::clone(&source.store);
         let (mut whole, mut chunks) = (None, Vec::new());
-        let (mut first, mut last) = (u64::MAX, 0);
+        let (mut first, mut last) = (usize::MAX, 0);
         if store.len() <= WHOLE_BYTES_MAX {
             let bytes = store.read(0..store.len())?;
             let charge = context.charge(bytes.len());
@@ -56,34 +72,70 @@ impl Windows {
             for group in 0..source.num_row_groups() {
                 let start = source.row_group_start(group);
                 let is_wanted = start < rows.end && rows.start < source.row_group_start(group + 1);
+                if is_wanted {
+                    (first, last) = (first.min(group), group + 1);
+                }
                 for leaf in leaves {
-                    let range = source.chunk_range(group, *leaf)?;
-                    if is_wanted {
-                        (first, last) = (first.min(range.start), last.max(range.end));
-                    }
-                    chunks.push((range.start, range.end, *leaf));
+                    let Range { start, end } = source.chunk_range(group, *leaf)?;
+                    chunks.push(ReadChunk { start, end, leaf: *leaf, group });
                 }
             }
             chunks.sort_unstable();
         }
-        let open = Mutex::default();
-        let (wanted, context) = (first..last, context.clone());
-        let windows = Self { store, chunks, open, whole, wanted, window_bytes, context };
-        // Elsewhere nobody knows yet with which page it begins.
-        if source.row_group_of(rows.start).1 == 0 {
-            leaves.iter().for_each(|leaf| windows.will_read_next(*leaf, 0));
+        let begins = source.row_group_of(rows.start).1 == 0;
+        let windows = Self {
+            store,
+            chunks,
+            open: Mutex::default(),
+            whole,
+            groups: first..last,
+            // Elsewhere nobody knows yet with which page it begins.
+            not_said: AtomicUsize::new(first.saturating_add(usize::from(!begins))),
+            window_bytes,
+            context: context.clone(),
+        };
+        if begins {
+            windows.will_read(first);
         }
         Ok(windows)
     }
 
-    /// Says that the first wanted chunk of `leaf` from `start` on is read soon.
-    fn will_read_next(&self, leaf: usize, start: u64) {
-        let start = start.max(self.wanted.start);
-        let at = self.chunks.partition_point(|chunk| chunk.0 < start);
-        let next = self.chunks[at..].iter().find(|chunk| chunk.2 == leaf);
-        if let Some((start, end, _)) = next.filter(|chunk| chunk.0 < self.wanted.end) {
-            self.store.will_read(*start..(*end).min(start + self.window_bytes), *end);
+    /// Says that the first windows of a row group are read soon, unless that was said: chunks that follow
+    /// each other and fit into windows are said together, so that they do not take a request each.
+    fn will_read(&self, group: usize) {
+        if !self.store.takes_hints() || !self.groups.contains(&group) {
+            return;
         }
+        if self.not_said.fetch_max(group + 1, Relaxed) > group {
+            return;
+        }
+        let mut span = 0..0;
+        for chunk in self.chunks.iter().filter(|chunk| chunk.group == group) {
+            let first = chunk.start..chunk.end.min(chunk.start + self.window_bytes);
+            if span.end == chunk.start && first.end - span.start <= SPAN_BYTES_MAX {
+                span.end = first.end;
+            } else {
+                self.say(span);
+                span = first;
+            }
+            if span.end < chunk.end {
+                self.store.will_read(span, chunk.end);
+                span = 0..0;
+            }
+        }
+        self.say(span);
+    }
+
+    fn say(&self, span: Range<u64>) {
+        if !span.is_empty() {
+            self.store.will_read(span.clone(), span.end);
+        }
+    }
+
+    /// The last chunk that begins at `start` or before it.
+    fn chunk_at(&self, start: u64) -> Option<&ReadChunk> {
+        let at = self.chunks.partition_point(|chunk| chunk.start <= start);
+        at.checked_sub(1).and_then(|at| self.chunks.get(at))
     }
 
     /// The bytes `start..start + len`.
@@ -96,9 +148,9 @@ impl Windows {
             let range = range.filter(|(_, end)| *end <= whole.len()).ok_or_else(behind)?;
             return Ok(whole.slice(range.0..range.1));
         }
-        let at = self.chunks.partition_point(|chunk| chunk.0 <= start);
-        let chunk = at.checked_sub(1).and_then(|at| self.chunks.get(at));
-        let Some((_, chunk_end, leaf)) = chunk.filter(|chunk| end <= chunk.1) else {
+        let Some(ReadChunk { end: chunk_end, leaf, group, .. }) =
+            self.chunk_at(start).filter(|chunk| end <= chunk.end)
+        else {
             return Err(behind());
         };
         let len = usize::try_from(len).map_err(|_| behind())?;
@@ -115,7 +167,7 @@ impl Windows {
         let to = (*chunk_end).min(end.max(start.saturating_add(self.window_bytes)));
         self.store.will_read(start..to, *chunk_end);
         if to == *chunk_end {
-            self.will_read_next(*leaf, to);
+            self.will_read(group + 1);
         }
         let charge = self.context.charge(usize::try_from(to - start).unwrap_or(usize::MAX));
         let bytes = self.store.read(start..to)?;
@@ -131,10 +183,8 @@ impl Windows {
             let rest = (whole.len() as u64).min(end).saturating_sub(start);
             return self.read(start, rest);
         }
-        let at = self.chunks.partition_point(|chunk| chunk.0 <= start);
-        let leaf = at.checked_sub(1).and_then(|at| self.chunks.get(at)).map(|chunk| chunk.2);
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = leaf.and_then(|leaf| open.get(&leaf));
+        let held = self.chunk_at(start).and_then(|chunk| open.get(&chunk.leaf));
         let held = held.map(|(from, bytes, _)| (*from, *from + bytes.len() as u64));
         drop(open);
         if let Some((from, to)) = held

@@ -114,8 +114,13 @@ impl Located {
         Ok(LocatedRows { reader, kept })
     }
 
-    /// Says which rows are read soon.
-    fn will_read(&self, row_group: usize, rows: &[Range<usize>], leaves: Option<&[usize]>) {
+    /// Says which rows of a row group are read soon.
+    pub(crate) fn will_read(
+        &self,
+        row_group: usize,
+        rows: &[Range<usize>],
+        leaves: Option<&[usize]>,
+    ) {
         let Self { source, cache, context, .. } = self;
         if !source.store.takes_hints() || rows.len() > EXPECTED_RANGES_MAX {
             return;

@@ -78,9 +78,9 @@ impl KeyLeaves {
         cache: &LocationCache,
         context: &Context,
     ) {
-        self.leaves
-            .iter()
-            .for_each(|leaf| will_read_rows(source, leaf, rows, ReadOn::Chunk, cache, context));
+        for leaf in &self.leaves {
+            will_read_rows(source, leaf, rows, ReadOn::Chunk, cache, context);
+        }
     }
 
     /// The shape of the keys that are read.

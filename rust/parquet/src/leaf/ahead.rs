@@ -7,7 +7,9 @@
 //! # Not here
 //! What is requested, and when (`store`).
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{LocationCache, OutputLeaf};
 use crate::page::Locations;
@@ -27,8 +29,8 @@ pub(crate) enum ReadOn {
     RowGroup,
 }
 
-/// Says that `rows` of a leaf of `source` are read soon. What is wrong with the file is left to who
-/// reads it.
+/// Says that `rows` of a leaf of `source` are read soon; gives their bytes. What is wrong with the file
+/// is left to who reads it.
 pub(crate) fn will_read_rows(
     source: &Source,
     output: &OutputLeaf,
@@ -36,24 +38,25 @@ pub(crate) fn will_read_rows(
     read_on: ReadOn,
     cache: &LocationCache,
     context: &Context,
-) {
+) -> u64 {
     if !source.store.takes_hints() {
-        return;
+        return 0;
     }
     let leaf = match output.adapter(source.id) {
         Ok(LeafAdapter::Same { leaf, .. } | LeafAdapter::Cast { leaf, .. }) => *leaf,
         Ok(LeafAdapter::Missing { sibling: Some(leaf), .. }) => *leaf,
-        _ => return,
+        _ => return 0,
     };
-    let mut at = rows.start;
+    let (mut at, mut bytes) = (rows.start, 0);
     while at < rows.end.min(source.rows()) {
         let (group, first) = source.row_group_of(at);
         let start = source.row_group_start(group);
         let end = start + source.row_group_rows(group);
         let in_group = first..rows.end.min(end) - start;
-        will_read_chunk(source, group, leaf, &in_group, read_on, cache, context);
+        bytes += will_read_chunk(source, group, leaf, &in_group, read_on, cache, context);
         at = end;
     }
+    bytes
 }
 
 /// Says that `rows` of all leaves of `source` are read soon: small row groups of which all rows are, so
@@ -79,6 +82,7 @@ pub(crate) fn will_read_groups(source: &Source, rows: &Range<u64>) {
 }
 
 /// Says that `rows` of one chunk, counted in its row group, are read soon; `leaf` is one of the source.
+/// Gives their bytes.
 pub(crate) fn will_read_chunk(
     source: &Source,
     group: usize,
@@ -87,21 +91,38 @@ pub(crate) fn will_read_chunk(
     read_on: ReadOn,
     cache: &LocationCache,
     context: &Context,
-) {
-    let Ok(chunk) = source.chunk_range(group, leaf) else { return };
+) -> u64 {
     if !source.store.takes_hints() {
-        return;
+        return 0;
     }
+    let Some((bytes, end)) = bytes_of(source, group, leaf, rows, read_on, cache, context) else {
+        return 0;
+    };
+    let len = bytes.end - bytes.start;
+    source.store.will_read(bytes, end);
+    len
+}
+
+/// Where `rows` of a chunk lie, and where what is read behind them ends.
+fn bytes_of(
+    source: &Source,
+    group: usize,
+    leaf: usize,
+    rows: &Range<u64>,
+    read_on: ReadOn,
+    cache: &LocationCache,
+    context: &Context,
+) -> Option<(Range<u64>, u64)> {
+    let chunk = source.chunk_range(group, leaf).ok()?;
     if !Locations::has_index(source, group, leaf) {
         // Its pages are found one after the other: all are read.
-        source.store.will_read(chunk.clone(), chunk.end);
-        return;
+        let end = chunk.end;
+        return Some((chunk, end));
     }
-    let Ok(locations) = cache.find(source, group, leaf, context) else { return };
+    let locations = cache.find(source, group, leaf, context).ok()?;
     let (first, _) = locations.page_of(rows.start);
     let (last, _) = locations.page_of(rows.end.saturating_sub(1));
-    let pages = locations.pages.get(first).zip(locations.pages.get(last));
-    let Some((first_page, last_page)) = pages else { return };
+    let (first_page, last_page) = locations.pages.get(first).zip(locations.pages.get(last))?;
     // A dictionary lies before the first page.
     let start = match locations.dictionary {
         Some((offset, _)) if first == 0 => offset.min(first_page.offset),
@@ -112,5 +133,127 @@ pub(crate) fn will_read_chunk(
         ReadOn::Chunk => chunk.end,
         ReadOn::RowGroup => group_end.max(chunk.end),
     };
-    source.store.will_read(start..last_page.end(), end);
+    Some((start..last_page.end(), end))
+}
+
+/// Stretches of rows that are said ahead, at most, and their bytes, about.
+const STRETCHES_AHEAD: usize = 64;
+const AHEAD_BYTES: u64 = 4 << 20;
+
+/// Rows of one source that follow each other.
+pub(crate) struct SourceRows {
+    pub(crate) source: usize,
+    pub(crate) rows: Range<u64>,
+}
+
+/// Rows of sources, read one source after the other: gives what is read now, and says what comes.
+///
+/// ```text
+/// a 0..9   a 9..12   b 0..9   b 9..15   c 0..7      stretches of at most 9 rows
+/// read     said      said     said                  up to 4 MB, or one
+/// ```
+pub(crate) struct RowsAhead<'a> {
+    sources: &'a [Arc<Source>],
+    rows: &'a [Range<u64>],
+    leaves: &'a [OutputLeaf],
+    read_on: ReadOn,
+    rows_max: u64,
+    /// The stretch that is said next: a source, and a row of it if it was begun.
+    next: (usize, Option<u64>),
+    said: VecDeque<(SourceRows, u64)>,
+    bytes: u64,
+    /// The first source whose indexes were not said.
+    not_indexed: usize,
+    cache: &'a LocationCache,
+    context: &'a Context,
+}
+
+impl<'a> RowsAhead<'a> {
+    /// All `leaves` of `rows` of each of `sources`, at most `rows_max` at once.
+    pub(crate) fn new(
+        sources: &'a [Arc<Source>],
+        rows: &'a [Range<u64>],
+        leaves: &'a [OutputLeaf],
+        rows_max: u64,
+        cache: &'a LocationCache,
+        context: &'a Context,
+    ) -> Self {
+        Self {
+            sources,
+            rows,
+            leaves,
+            read_on: ReadOn::RowGroup,
+            rows_max,
+            next: (0, None),
+            said: VecDeque::new(),
+            bytes: 0,
+            not_indexed: 0,
+            cache,
+            context,
+        }
+    }
+
+    /// Of the leaves that are read, others lie between them.
+    pub(crate) fn of_some_leaves(self) -> Self {
+        Self { read_on: ReadOn::Chunk, ..self }
+    }
+
+    fn find_next(&mut self) -> Option<SourceRows> {
+        loop {
+            let (at, row) = self.next;
+            let (source, rows) = (self.sources.get(at)?, self.rows.get(at)?);
+            let live = source.next_rows(row.unwrap_or(rows.start));
+            let end = live.end.min(rows.end).min(live.start.saturating_add(self.rows_max));
+            if live.start < end {
+                self.next = (at, Some(end));
+                return Some(SourceRows { source: at, rows: live.start..end });
+            }
+            self.next = (at + 1, None);
+        }
+    }
+
+    /// Says that indexes are read soon, without which nobody knows where rows are.
+    fn will_read_indexes(&mut self, source: usize) {
+        while self.not_indexed <= source + STRETCHES_AHEAD
+            && let Some(source) = self.sources.get(self.not_indexed)
+        {
+            self.not_indexed += 1;
+            if source.store.takes_hints()
+                && let Some(bytes) = Locations::indexes(source)
+            {
+                source.store.will_read(bytes.clone(), bytes.end);
+            }
+        }
+    }
+
+    fn will_read(&mut self, stretch: &SourceRows) -> u64 {
+        self.will_read_indexes(stretch.source);
+        let Some(source) = self.sources.get(stretch.source) else { return 0 };
+        if self.read_on == ReadOn::RowGroup {
+            will_read_groups(source, &stretch.rows);
+        }
+        let of = |leaf| {
+            will_read_rows(source, leaf, &stretch.rows, self.read_on, self.cache, self.context)
+        };
+        self.leaves.iter().map(of).sum()
+    }
+}
+
+impl Iterator for RowsAhead<'_> {
+    type Item = SourceRows;
+
+    fn next(&mut self) -> Option<SourceRows> {
+        // What is given is not ahead any more.
+        while self.said.len() < 2
+            || (self.said.len() <= STRETCHES_AHEAD && self.bytes < AHEAD_BYTES)
+        {
+            let Some(stretch) = self.find_next() else { break };
+            let bytes = self.will_read(&stretch);
+            self.bytes += bytes;
+            self.said.push_back((stretch, bytes));
+        }
+        let (stretch, bytes) = self.said.pop_front()?;
+        self.bytes -= bytes;
+        Some(stretch)
+    }
 }

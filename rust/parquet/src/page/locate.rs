@@ -41,6 +41,9 @@ const DENSE_PAGE_BYTES: u64 = 256 << 10;
 /// The longest offset index that is read: over ten million pages.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 
+/// Indexes of a whole file up to this size are requested together.
+const INDEXES_BYTES_MAX: u64 = 1 << 20;
+
 /// The pages of one column chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Locations {
@@ -104,6 +107,17 @@ impl Locations {
         let Ok(chunk) = source.chunk(row_group, leaf) else { return false };
         let find = Find::new(source, row_group, leaf, &chunk);
         find.is_ok_and(|find| find.index_range(source).is_some())
+    }
+
+    /// Where the offset indexes of a file are, which most often follow each other; none if it has none,
+    /// or if they are long.
+    #[must_use]
+    pub(crate) fn indexes(source: &Source) -> Option<Range<u64>> {
+        let footer = source.footer().ok()?;
+        let chunks = footer.row_groups().iter().flat_map(|group| group.columns());
+        let all = chunks.filter_map(ColumnChunkMetaData::offset_index_range);
+        let all = all.reduce(|all, one| all.start.min(one.start)..all.end.max(one.end))?;
+        (all.start < all.end && all.end - all.start <= INDEXES_BYTES_MAX).then_some(all)
     }
 
     /// Whether every page begins with the start of a row.

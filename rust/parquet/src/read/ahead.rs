@@ -23,6 +23,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::workers::Workers;
 use plait_core::{Error, Result};
 
+use super::hints::FILES_SAID;
 use super::window::WindowCursor;
 use crate::runtime::{Charge, Context, ScopedWorkers};
 
@@ -37,6 +38,8 @@ pub(super) struct FilesAhead {
     next: Mutex<NextFiles>,
     workers: ScopedWorkers,
     ahead: ReadsAhead,
+    /// Whether all rows are read, as far as is known.
+    is_all: bool,
     context: Context,
 }
 
@@ -56,6 +59,8 @@ pub(super) enum ReadsAhead {
 struct NextFiles {
     /// The first that was not begun.
     first: usize,
+    /// The first whose first rows were not said to its store.
+    said: usize,
     /// How many were begun.
     begun: usize,
 }
@@ -90,6 +95,7 @@ impl FilesAhead {
             cursors: cursors.into_iter().map(waiting).collect(),
             asked: Mutex::default(),
             next: Mutex::default(),
+            is_all: ahead != ReadsAhead::Nothing,
             ahead: if workers.count() > 1 { ahead } else { ReadsAhead::Nothing },
             workers,
             context: context.clone(),
@@ -157,7 +163,23 @@ impl FilesAhead {
         if self.ahead != ReadsAhead::Nothing {
             self.begin_next(&mut wanted, most);
         }
+        if self.is_all {
+            self.will_read_next(file);
+        }
         wanted
+    }
+
+    /// Says which rows of the files that come behind `file` are read first.
+    fn will_read_next(&self, file: usize) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = next.first.max(file + 1) + FILES_SAID;
+        while let Some(cursor) = self.cursors.get(next.said).filter(|_| next.said < end) {
+            // Who reads it now says so itself.
+            if let Ok(waiting) = cursor.try_lock() {
+                waiting.will_read_first();
+            }
+            next.said += 1;
+        }
     }
 
     /// Adds files that were not asked for, so that `most` are read at once.
@@ -176,6 +198,12 @@ impl FilesAhead {
 }
 
 impl WaitingFile {
+    fn will_read_first(&self) {
+        if let Some(cursor) = self.cursor.as_ref().filter(|_| self.begun == Begun::Not) {
+            cursor.will_read_first();
+        }
+    }
+
     fn lacks(&self) -> bool {
         self.ready.is_none() && self.cursor.is_some()
     }

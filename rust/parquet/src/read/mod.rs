@@ -30,6 +30,7 @@ mod explain;
 mod file;
 mod fixed;
 mod groups;
+mod hints;
 mod kept;
 mod known;
 mod leaves;

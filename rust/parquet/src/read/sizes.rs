@@ -34,6 +34,8 @@ pub(super) struct WindowSizes {
     pub(super) spilled_bytes: Option<usize>,
     /// Whether a file may have a batch ready while another one of it is merged.
     pub(super) reads_ahead: bool,
+    /// Whether only some of the first rows are wanted.
+    pub(super) is_limited: bool,
 }
 
 /// Rows in which conditions are tested at first, of reads without a limit.
@@ -84,6 +86,7 @@ impl WindowSizes {
             },
             spilled_bytes: spilled.filter(|bytes| bytes / SPILLED_WINDOWS_MIN > batch_bytes),
             reads_ahead,
+            is_limited: limit.is_some(),
         }
     }
 

@@ -110,6 +110,7 @@ impl WindowCursor {
                 self.begin_spilling(&source)?;
             }
             let Some((group, rows)) = self.window() else { break };
+            self.will_read_next(count(&rows));
             let Some(batch) = self.read(&source, group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
@@ -196,6 +197,18 @@ impl WindowCursor {
         self.tested_max = self.tested_max.min(sizes.rows_of(sizes.tested_bytes, row_bytes));
         self.step = self.step.min(self.given_max);
         Ok(())
+    }
+
+    /// Says which rows are read behind a window of so many rows; those before a limit may be all.
+    fn will_read_next(&self, rows: u64) {
+        if let Some(left) = self.left.as_ref().filter(|_| !self.shared.sizes.is_limited) {
+            self.file.will_read_next(&self.shared, left, rows);
+        }
+    }
+
+    /// Says which rows are read first.
+    pub(super) fn will_read_first(&self) {
+        self.file.will_read_first(&self.shared);
     }
 
     /// Takes the rows of the next window, which lie in one row group.

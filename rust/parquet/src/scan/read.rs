@@ -136,8 +136,10 @@ impl ResolvedBatches {
         }
     }
 
-    /// Opens cursors for the next files, as many as may wait; files without rows have none.
+    /// Adds cursors for the next files, as many as may wait; files without rows have none.
     fn add_cursors(&mut self) {
+        let (ahead_bytes, threads) =
+            (self.sources.sizes.ahead_bytes as u64, self.sources.sizes.threads);
         let mut bytes: u64 =
             self.cursors.iter().map(|cursor| cursor.data_bytes).fold(0, u64::saturating_add);
         let mut rows: u64 = self
@@ -145,9 +147,13 @@ impl ResolvedBatches {
             .iter()
             .map(|l| l.rows_max.saturating_sub(l.row))
             .fold(0, u64::saturating_add);
+        // Several at a time: they are opened together.
+        let are_many = bytes >= ahead_bytes / 2 || self.cursors.len() >= CURSORS_MAX / 2;
+        if are_many && self.cursors.len() >= threads {
+            return;
+        }
         while self.cursors.len() < CURSORS_MAX
-            && (bytes < self.sources.sizes.ahead_bytes as u64
-                || self.cursors.len() < self.sources.sizes.threads)
+            && (bytes < ahead_bytes || self.cursors.len() < threads)
             && rows < self.left
         {
             let is_text = self.sources.entries.get(self.next).is_some_and(|entry| entry.is_text);
@@ -187,17 +193,28 @@ impl ResolvedBatches {
         let wait: Vec<&mut FileCursor> = self.cursors.iter_mut().filter(waits).collect();
         let are_small = wait.iter().all(|cursor| cursor.is_small);
         let threads = if are_small { self.far_threads } else { sources.sizes.threads };
+        let are_closed = wait.iter().filter(|cursor| cursor.reader.is_none()).count();
+        // Who opens a file mostly waits, who decodes it does not.
+        let openers = if are_closed > threads { self.far_threads.max(threads) } else { threads };
         let wait: Vec<Mutex<&mut FileCursor>> = wait.into_iter().map(Mutex::new).collect();
-        let next = AtomicUsize::new(0);
-        let work = || {
+        let (opened, filled) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let each = |next: &AtomicUsize, act: &dyn Fn(&mut FileCursor) -> Result<()>| {
             while let Some(cursor) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut cursor = cursor.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(e) = fill(sources, resolved, &mut cursor, share) {
+                if let Err(e) = act(&mut cursor) {
                     cursor.failed = Some(e);
                 }
             }
         };
-        sources.on_threads(threads.min(wait.len()), &work)
+        sources.on_threads(openers.min(wait.len()), &|thread| {
+            if openers > threads {
+                each(&opened, &|cursor| open(sources, resolved, cursor));
+            }
+            // Always the first threads: others would fill heaps of their own, which stay.
+            if thread < threads {
+                each(&filled, &|cursor| fill(sources, resolved, cursor, share));
+            }
+        })
     }
 
     /// The next source, a stream or a file of text.
@@ -256,6 +273,44 @@ fn template(shape: &SchemaClass, frozen: &Frozen, source: &Schema) -> Result<Arc
     Ok(made)
 }
 
+/// Opens a file, if it is not open.
+fn open(sources: &ScanSources, resolved: &Resolved, cursor: &mut FileCursor) -> Result<()> {
+    if cursor.reader.is_some() || cursor.done || cursor.failed.is_some() {
+        return Ok(());
+    }
+    let Resolved { frozen, known, shapes } = resolved;
+    let (Some(entry), Some(known)) = (sources.entries.get(cursor.index), known.get(cursor.index))
+    else {
+        return Err(Error::new(Kind::Internal, "a source is not known"));
+    };
+    let path = entry.name.as_str();
+    sources.counts.opened.fetch_add(1, Ordering::Relaxed);
+    let (source, metadata, footer) = file::open(path, &sources.stores)?;
+    if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
+        return Err(Error::new(
+            Kind::SourceChanged,
+            "source changed since its schema was resolved",
+        )
+        .with_path(path)
+        .with_hint("scan files that nobody writes to, or scan again"));
+    }
+    let metadata = metadata.in_units_of(&source, frozen.schema());
+    let leaves = frozen.leaves(metadata.schema());
+    let rows = usize::try_from(cursor.rows_max).unwrap_or(usize::MAX).clamp(1, sources.rows_max);
+    let reader = FileReader::new(sources, &source, &metadata, &leaves, rows)?;
+    let shape = shapes
+        .get(known.class)
+        .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
+    let adapter = template(shape, frozen, reader.schema()).map_err(|e| e.with_path(path))?;
+    let adapter = if sources.statics.is_empty() && sources.options.columns.is_none() {
+        adapter.as_ref().clone()
+    } else {
+        adapter.bind(&sources.values(cursor.index, Some(&footer))?)?
+    };
+    cursor.reader = Some((reader, adapter));
+    Ok(())
+}
+
 /// Reads batches of one file until `share` bytes are ready or it ends.
 fn fill(
     sources: &ScanSources,
@@ -263,39 +318,9 @@ fn fill(
     cursor: &mut FileCursor,
     share: usize,
 ) -> Result<()> {
-    let Resolved { frozen, known, shapes } = resolved;
-    let (Some(entry), Some(known)) = (sources.entries.get(cursor.index), known.get(cursor.index))
-    else {
-        return Err(Error::new(Kind::Internal, "a source is not known"));
-    };
-    let path = entry.name.as_str();
-    if cursor.reader.is_none() {
-        sources.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let (source, metadata, footer) = file::open(path, &sources.stores)?;
-        if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
-            return Err(Error::new(
-                Kind::SourceChanged,
-                "source changed since its schema was resolved",
-            )
-            .with_path(path)
-            .with_hint("scan files that nobody writes to, or scan again"));
-        }
-        let metadata = metadata.in_units_of(&source, frozen.schema());
-        let leaves = frozen.leaves(metadata.schema());
-        let rows =
-            usize::try_from(cursor.rows_max).unwrap_or(usize::MAX).clamp(1, sources.rows_max);
-        let reader = FileReader::new(sources, &source, &metadata, &leaves, rows)?;
-        let shape = shapes
-            .get(known.class)
-            .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
-        let adapter = template(shape, frozen, reader.schema()).map_err(|e| e.with_path(path))?;
-        let adapter = if sources.statics.is_empty() && sources.options.columns.is_none() {
-            adapter.as_ref().clone()
-        } else {
-            adapter.bind(&sources.values(cursor.index, Some(&footer))?)?
-        };
-        cursor.reader = Some((reader, adapter));
-    }
+    open(sources, resolved, cursor)?;
+    let path = sources.entries.get(cursor.index).map_or("", |entry| entry.name.as_str());
+    // None where another thread failed to open it.
     let Some((reader, adapter)) = &mut cursor.reader else { return Ok(()) };
     while cursor.ready_bytes < share {
         let next = if cursor.row < cursor.rows_max { reader.next()? } else { None };

@@ -132,7 +132,7 @@ pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec
         true => sources.far_threads().min(files),
         false => sources.sizes.threads.min(files.div_ceil(FILES_A_THREAD)),
     };
-    sources.on_threads(threads, &work)?;
+    sources.on_threads(threads, &|_| work())?;
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, e)) = found.failed {
         return Err(e);

@@ -197,10 +197,11 @@ impl ScanSources {
         }
     }
 
-    /// Runs `work` on so many threads, this one included, and joins them.
-    pub(super) fn on_threads(&self, threads: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
+    /// Runs `work` on so many threads, this one included, and joins them. It learns which of them it runs
+    /// on: 0 is this one.
+    pub(super) fn on_threads(&self, threads: usize, work: &(dyn Fn(usize) + Sync)) -> Result<()> {
         if threads <= 1 {
-            work();
+            work(0);
             return Ok(());
         }
         std::thread::scope(|scope| {
@@ -209,11 +210,11 @@ impl ScanSources {
                 let started = std::thread::Builder::new()
                     .name(format!("plait-scan-{number}"))
                     .stack_size(8 << 20)
-                    .spawn_scoped(scope, work);
+                    .spawn_scoped(scope, move || work(number));
                 // With fewer threads it takes longer, and that is all.
                 others.extend(started.ok());
             }
-            work();
+            work(0);
             let panicked = others.into_iter().any(|other| other.join().is_err());
             if panicked {
                 return Err(Error::new(Kind::Internal, "a thread of the scan panicked"));

@@ -9,12 +9,15 @@ use std::sync::Arc;
 use plait_core::Result;
 
 use crate::keys::KeyLeaves;
-use crate::leaf::{LocationCache, OutputLeaf, output_leaves};
+use crate::leaf::{LocationCache, OutputLeaf, ReadOn, output_leaves, will_read_rows};
 use crate::options::MergeOptions;
 use crate::order::key_leaves;
 use crate::plan::MergedFiles;
 use crate::ranks::{KeyForm, RankBook};
 use crate::runtime::{Context, MemoryStage};
+
+/// Of more ranges it takes longer to say them than to wait for some.
+const RANGES_SAID_MAX: usize = 1024;
 
 /// What sorting needs of the call.
 #[derive(Clone, Copy)]
@@ -68,6 +71,24 @@ impl SortedFiles {
             .map(Arc::new);
         }
         Ok(Self { leaves, keys, cache })
+    }
+
+    /// Says that all leaves of `ranges`, or of keys alone, are read soon.
+    pub(super) fn will_read(&self, call: SortCall<'_>, ranges: &[LooseRange], read_on: ReadOn) {
+        if ranges.len() > RANGES_SAID_MAX {
+            return;
+        }
+        let leaves = match read_on {
+            ReadOn::Chunk => &self.keys.leaves,
+            ReadOn::RowGroup => &self.leaves,
+        };
+        for leaf in leaves {
+            for LooseRange { file, rows, .. } in ranges {
+                if let Some(source) = call.merged.files.get(*file as usize) {
+                    will_read_rows(source, leaf, rows, read_on, &self.cache, call.context);
+                }
+            }
+        }
     }
 
     /// Whether a key was met that footers do not tell of: all is read again without ranks then.

@@ -231,7 +231,7 @@ impl WindowCache {
     pub(super) fn note(&self, file: u64, range: &Range<u64>) {
         self.with(|windows, _| {
             if let Some((start, _)) = windows.at(file, range.start) {
-                windows.note((file, start), range.end);
+                windows.note((file, start), range);
             }
         });
     }
@@ -246,6 +246,7 @@ impl WindowCache {
     ) {
         let largest = self.largest();
         self.with(|windows, _| {
+            windows.want(file, range);
             let free = self.on_disk.room() + windows.served_bytes();
             let mut room = free.saturating_sub(2 * windows.ahead().0);
             let run = windows.run(file, range.start) + (range.end - range.start);
@@ -295,6 +296,6 @@ fn look(windows: &mut ObjectWindows, file: u64, range: &Range<u64>, count: u64) 
         }
         WindowPlace::Queued | WindowPlace::Asked(_) => return WindowLook::Wait(count),
     };
-    windows.note((file, start), end);
+    windows.note((file, start), &(at..end));
     found
 }

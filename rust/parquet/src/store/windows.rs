@@ -55,6 +55,8 @@ pub(super) struct Window {
     run: u64,
     /// The end of what was read of it.
     read_to: u64,
+    /// What is read of it again, and how many bytes of that were not.
+    again: Option<(Range<u64>, u64)>,
     /// It stays until its file is forgotten.
     stays: bool,
 }
@@ -87,9 +89,13 @@ pub(super) struct HeldWindow {
 }
 
 impl Window {
-    /// Whether it was read to its end.
+    /// Whether all was read of it that was to be read.
     pub(super) fn is_served(&self, start: u64) -> bool {
-        !self.stays && self.read_to >= start + self.len
+        let is_read = match &self.again {
+            Some((range, left)) => *left == 0 && self.read_to >= range.end,
+            None => self.read_to >= start + self.len,
+        };
+        is_read && !self.stays
     }
 }
 
@@ -208,7 +214,8 @@ impl ObjectWindows {
 
     fn insert(&mut self, key: WindowKey, len: u64, stays: bool) {
         let run = self.run(key.0, key.1) + len;
-        let window = Window { len, place: WindowPlace::Queued, run, read_to: key.1, stays };
+        let (place, read_to) = (WindowPlace::Queued, key.1);
+        let window = Window { len, place, run, read_to, again: None, stays };
         self.files.entry(key.0).or_default().insert(key.1, window);
     }
 
@@ -222,13 +229,16 @@ impl ObjectWindows {
         self.uses.insert(used, key);
     }
 
-    /// Notes that a window was read up to `end`.
-    pub(super) fn note(&mut self, key: WindowKey, end: u64) {
+    /// Notes that `range` of a window was read.
+    pub(super) fn note(&mut self, key: WindowKey, range: &Range<u64>) {
         self.clock += 1;
         let clock = self.clock;
         let Some(window) = self.get(key) else { return };
         let was_served = window.is_served(key.1);
-        window.read_to = window.read_to.max(end);
+        window.read_to = window.read_to.max(range.end);
+        if let Some((_, left)) = &mut window.again {
+            *left = left.saturating_sub(range.end - range.start);
+        }
         let is_new = window.is_served(key.1) && !was_served;
         match &mut window.place {
             WindowPlace::Memory(held) => {
@@ -238,6 +248,34 @@ impl ObjectWindows {
             }
             WindowPlace::Disk(_) if is_new => self.serve(key),
             _ => {}
+        }
+    }
+
+    /// Notes that `range` is read again, as far as it is in memory.
+    pub(super) fn want(&mut self, file: u64, range: &Range<u64>) {
+        let mut at = range.start;
+        while at < range.end {
+            let Some((start, window)) = self.at(file, at) else {
+                at = self.gap(file, at).end;
+                continue;
+            };
+            let part = range.start.max(start)..range.end.min(start + window.len);
+            let is_kept = matches!(window.place, WindowPlace::Memory(_) | WindowPlace::Leaving(_));
+            let is_served = window.is_served(start);
+            match &mut window.again {
+                _ if is_kept && is_served => {
+                    window.read_to = start;
+                    let len = part.end - part.start;
+                    window.again = Some((part, len));
+                }
+                Some((again, left)) if !is_served => {
+                    let all = again.start.min(part.start)..again.end.max(part.end);
+                    *left += all.end - all.start - (again.end - again.start);
+                    *again = all;
+                }
+                _ => {}
+            }
+            at = start + window.len;
         }
     }
 

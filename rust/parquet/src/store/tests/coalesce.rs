@@ -323,3 +323,28 @@ fn only_files_that_are_read_again_stay_on_disk() {
         }
     }
 }
+
+#[test]
+fn what_was_read_and_will_be_again_stays() {
+    for is_said in [false, true] {
+        let context = Context::new(16 << 20);
+        let windows = Arc::new(WindowCache::new(&context));
+        let noted = NotedReads::new(64 * MB);
+        let store = Coalesced::new(noted.clone(), Bytes::new(), &windows);
+        check(&store, 0..65_536);
+        if is_said {
+            store.will_read(0..65_536, 65_536);
+        }
+        // Others take all of the memory.
+        (16..160).for_each(|n| check(&store, n * 65_536..(n + 1) * 65_536));
+        let requests = noted.reads().len();
+        check(&store, 0..65_536);
+        assert_eq!(noted.reads().len(), requests + usize::from(!is_said));
+        assert_eq!(context.counters().spilled_bytes() > 0, is_said);
+        // It goes once it was read again.
+        (160..320).for_each(|n| check(&store, n * 65_536..(n + 1) * 65_536));
+        let requests = noted.reads().len();
+        check(&store, 0..65_536);
+        assert_eq!(noted.reads().len(), requests + 1);
+    }
+}

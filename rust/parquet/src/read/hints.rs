@@ -1,0 +1,66 @@
+//! Which rows of objects are read next, said to their stores before they are read.
+//!
+//! ```text
+//! file 3   window 0 is read     window 1 is said
+//! file 4   its first rows are said before anybody asks for them: so are those of 62 more files
+//! ```
+//!
+//! # Cost
+//! Nothing for local files.
+//!
+//! # Not here
+//! What is requested, and when (`store`).
+
+use std::ops::Range;
+
+use super::decode::in_group;
+use super::file::ReadFile;
+use super::part::FilePart;
+use super::shared::ReadShared;
+
+/// Files whose first rows are said before they are read.
+pub(super) const FILES_SAID: usize = 64;
+
+impl ReadFile {
+    /// Says which rows are read first, if that is known before the file is looked at.
+    pub(super) fn will_read_first(&self, shared: &ReadShared) {
+        let source = &self.known.source;
+        let is_known = shared.conditions.is_none() && matches!(*self.part, FilePart::Whole);
+        let group = if shared.reverse { self.groups.last() } else { self.groups.first() };
+        if let Some(group) = group.filter(|_| is_known) {
+            let start = source.row_group_start(*group);
+            let end = start + source.row_group_rows(*group);
+            let rows = match shared.reverse {
+                true => end.saturating_sub(shared.sizes.first_rows).max(start)..end,
+                false => start..end.min(start + shared.sizes.first_rows),
+            };
+            self.will_read(shared, *group, rows);
+        }
+    }
+
+    /// Says which rows are read behind a window, of which `left` are left.
+    pub(super) fn will_read_next(&self, shared: &ReadShared, left: &[Range<u64>], window: u64) {
+        let next = if shared.reverse { left.last() } else { left.first() };
+        let Some(next) = next.filter(|next| !next.is_empty()) else { return };
+        let source = &self.known.source;
+        let first = if shared.reverse { next.end - 1 } else { next.start };
+        let (group, _) = source.row_group_of(first);
+        let start = source.row_group_start(group);
+        let end = start + source.row_group_rows(group);
+        let rows = match shared.reverse {
+            true => next.end.saturating_sub(window).max(next.start).max(start)..next.end,
+            false => next.start..next.end.min(end).min(next.start.saturating_add(window)),
+        };
+        self.will_read(shared, group, rows);
+    }
+
+    /// Says that `rows` of a row group are read soon: columns of conditions, if there are any.
+    fn will_read(&self, shared: &ReadShared, group: usize, rows: Range<u64>) {
+        let (source, adapted) = (&self.known.source, &self.class.adapted);
+        if source.store.takes_hints() {
+            let leaves = adapted.tested.as_ref().map_or(&adapted.leaves, |tested| &tested.leaves);
+            let located = self.located(shared, source, &self.class.schema);
+            located.will_read(group, &in_group(source, group, &[rows]), Some(leaves));
+        }
+    }
+}
