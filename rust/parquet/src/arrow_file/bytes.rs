@@ -37,8 +37,8 @@ pub(super) struct Windows {
     whole: Option<(Bytes, Charge)>,
     /// Row groups that have the rows.
     groups: Range<usize>,
-    /// The first of these that was not said to the store.
-    not_said: AtomicUsize,
+    /// The first of these that the store was not given a hint of.
+    not_hinted: AtomicUsize,
     window_bytes: u64,
     context: Context,
 }
@@ -90,7 +90,7 @@ impl Windows {
             whole,
             groups: first..last,
             // Elsewhere nobody knows yet with which page it begins.
-            not_said: AtomicUsize::new(first.saturating_add(usize::from(!begins))),
+            not_hinted: AtomicUsize::new(first.saturating_add(usize::from(!begins))),
             window_bytes,
             context: context.clone(),
         };
@@ -100,13 +100,13 @@ impl Windows {
         Ok(windows)
     }
 
-    /// Says that the first windows of a row group are read soon, unless that was said: chunks that follow
-    /// each other and fit into windows are said together, so that they do not take a request each.
+    /// Says that the first windows of a row group are read soon, unless that was done: chunks that follow
+    /// each other and fit into windows make one hint, so that they do not take a request each.
     fn will_read(&self, group: usize) {
         if !self.store.takes_hints() || !self.groups.contains(&group) {
             return;
         }
-        if self.not_said.fetch_max(group + 1, Relaxed) > group {
+        if self.not_hinted.fetch_max(group + 1, Relaxed) > group {
             return;
         }
         let mut span = 0..0;
@@ -115,7 +115,7 @@ impl Windows {
             if span.end == chunk.start && first.end - span.start <= SPAN_BYTES_MAX {
                 span.end = first.end;
             } else {
-                self.say(span);
+                self.hint(span);
                 span = first;
             }
             if span.end < chunk.end {
@@ -123,10 +123,10 @@ impl Windows {
                 span = 0..0;
             }
         }
-        self.say(span);
+        self.hint(span);
     }
 
-    fn say(&self, span: Range<u64>) {
+    fn hint(&self, span: Range<u64>) {
         if !span.is_empty() {
             self.store.will_read(span.clone(), span.end);
         }

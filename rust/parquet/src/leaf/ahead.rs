@@ -1,5 +1,5 @@
-//! Which bytes of objects hold rows that are read soon: said to their stores, which request them while
-//! others are read.
+//! Hints to stores which bytes of objects are read soon, so that they request them while others are
+//! read.
 //!
 //! # Cost
 //! A search among page locations; nothing for local files and small objects.
@@ -136,7 +136,7 @@ fn bytes_of(
     Some((start..last_page.end(), end))
 }
 
-/// Stretches of rows that are said ahead, at most, and their bytes, about.
+/// Stretches of rows that stores are given hints of ahead, at most, and their bytes, about.
 const STRETCHES_AHEAD: usize = 64;
 const AHEAD_BYTES: u64 = 4 << 20;
 
@@ -146,11 +146,11 @@ pub(crate) struct SourceRows {
     pub(crate) rows: Range<u64>,
 }
 
-/// Rows of sources, read one source after the other: gives what is read now, and says what comes.
+/// Rows of sources, read one source after the other: gives what is read now, and hints at what comes.
 ///
 /// ```text
 /// a 0..9   a 9..12   b 0..9   b 9..15   c 0..7      stretches of at most 9 rows
-/// read     said      said     said                  up to 4 MB, or one
+/// read     hint      hint     hint                  up to 4 MB, or one
 /// ```
 pub(crate) struct RowsAhead<'a> {
     sources: &'a [Arc<Source>],
@@ -158,11 +158,11 @@ pub(crate) struct RowsAhead<'a> {
     leaves: &'a [OutputLeaf],
     read_on: ReadOn,
     rows_max: u64,
-    /// The stretch that is said next: a source, and a row of it if it was begun.
+    /// The stretch that is next: a source, and a row of it if it was begun.
     next: (usize, Option<u64>),
-    said: VecDeque<(SourceRows, u64)>,
+    hinted: VecDeque<(SourceRows, u64)>,
     bytes: u64,
-    /// The first source whose indexes were not said.
+    /// The first source without a hint of its indexes.
     not_indexed: usize,
     cache: &'a LocationCache,
     context: &'a Context,
@@ -185,7 +185,7 @@ impl<'a> RowsAhead<'a> {
             read_on: ReadOn::RowGroup,
             rows_max,
             next: (0, None),
-            said: VecDeque::new(),
+            hinted: VecDeque::new(),
             bytes: 0,
             not_indexed: 0,
             cache,
@@ -244,15 +244,15 @@ impl Iterator for RowsAhead<'_> {
 
     fn next(&mut self) -> Option<SourceRows> {
         // What is given is not ahead any more.
-        while self.said.len() < 2
-            || (self.said.len() <= STRETCHES_AHEAD && self.bytes < AHEAD_BYTES)
+        while self.hinted.len() < 2
+            || (self.hinted.len() <= STRETCHES_AHEAD && self.bytes < AHEAD_BYTES)
         {
             let Some(stretch) = self.find_next() else { break };
             let bytes = self.will_read(&stretch);
             self.bytes += bytes;
-            self.said.push_back((stretch, bytes));
+            self.hinted.push_back((stretch, bytes));
         }
-        let (stretch, bytes) = self.said.pop_front()?;
+        let (stretch, bytes) = self.hinted.pop_front()?;
         self.bytes -= bytes;
         Some(stretch)
     }

@@ -23,7 +23,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::workers::Workers;
 use plait_core::{Error, Result};
 
-use super::hints::FILES_SAID;
+use super::hints::FILES_HINTED;
 use super::window::WindowCursor;
 use crate::runtime::{Charge, Context, ScopedWorkers};
 
@@ -59,8 +59,8 @@ pub(super) enum ReadsAhead {
 struct NextFiles {
     /// The first that was not begun.
     first: usize,
-    /// The first whose first rows were not said to its store.
-    said: usize,
+    /// The first whose store was given no hint of its first rows.
+    hinted: usize,
     /// How many were begun.
     begun: usize,
 }
@@ -172,13 +172,13 @@ impl FilesAhead {
     /// Says which rows of the files that come behind `file` are read first.
     fn will_read_next(&self, file: usize) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = next.first.max(file + 1) + FILES_SAID;
-        while let Some(cursor) = self.cursors.get(next.said).filter(|_| next.said < end) {
-            // Who reads it now says so itself.
+        let end = next.first.max(file + 1) + FILES_HINTED;
+        while let Some(cursor) = self.cursors.get(next.hinted).filter(|_| next.hinted < end) {
+            // Who reads it now gives hints itself.
             if let Ok(waiting) = cursor.try_lock() {
                 waiting.will_read_first();
             }
-            next.said += 1;
+            next.hinted += 1;
         }
     }
 

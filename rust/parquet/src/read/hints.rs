@@ -1,8 +1,9 @@
-//! Which rows of objects are read next, said to their stores before they are read.
+//! Hints which rows of objects are read next, so that stores request them before.
 //!
 //! ```text
-//! file 3   window 0 is read     window 1 is said
-//! file 4   its first rows are said before anybody asks for them: so are those of 62 more files
+//! file 3     window 0: read    window 1: hint
+//! file 4     first rows: hint
+//! …  66      first rows: hint
 //! ```
 //!
 //! # Cost
@@ -18,8 +19,8 @@ use super::file::ReadFile;
 use super::part::FilePart;
 use super::shared::ReadShared;
 
-/// Files whose first rows are said before they are read.
-pub(super) const FILES_SAID: usize = 64;
+/// Files that come next whose first rows are hinted.
+pub(super) const FILES_HINTED: usize = 64;
 
 impl ReadFile {
     /// Says which rows are read first, if that is known before the file is looked at.

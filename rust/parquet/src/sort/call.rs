@@ -16,8 +16,8 @@ use crate::plan::MergedFiles;
 use crate::ranks::{KeyForm, RankBook};
 use crate::runtime::{Context, MemoryStage};
 
-/// Of more ranges it takes longer to say them than to wait for some.
-const RANGES_SAID_MAX: usize = 1024;
+/// Hints of more ranges take longer than waiting for some.
+const RANGES_HINTED_MAX: usize = 1024;
 
 /// What sorting needs of the call.
 #[derive(Clone, Copy)]
@@ -75,7 +75,7 @@ impl SortedFiles {
 
     /// Says that all leaves of `ranges`, or of keys alone, are read soon.
     pub(super) fn will_read(&self, call: SortCall<'_>, ranges: &[LooseRange], read_on: ReadOn) {
-        if ranges.len() > RANGES_SAID_MAX {
+        if ranges.len() > RANGES_HINTED_MAX {
             return;
         }
         let leaves = match read_on {
