@@ -95,45 +95,34 @@ pub(crate) fn will_read_chunk(
     if !source.store.takes_hints() {
         return 0;
     }
-    let Some((bytes, end)) = bytes_of(source, group, leaf, rows, read_on, cache, context) else {
-        return 0;
+    // Where these rows lie, and where what is read behind them ends.
+    let find = || {
+        let chunk = source.chunk_range(group, leaf).ok()?;
+        if !Locations::has_index(source, group, leaf) {
+            // Its pages are found one after the other: all are read.
+            let end = chunk.end;
+            return Some((chunk, end));
+        }
+        let locations = cache.find(source, group, leaf, context).ok()?;
+        let (first, _) = locations.page_of(rows.start);
+        let (last, _) = locations.page_of(rows.end.saturating_sub(1));
+        let (first_page, last_page) = locations.pages.get(first).zip(locations.pages.get(last))?;
+        // A dictionary lies before the first page.
+        let start = match locations.dictionary {
+            Some((offset, _)) if first == 0 => offset.min(first_page.offset),
+            _ => first_page.offset,
+        };
+        let group_end = source.row_group_range(group).map_or(chunk.end, |bytes| bytes.end);
+        let end = match read_on {
+            ReadOn::Chunk => chunk.end,
+            ReadOn::RowGroup => group_end.max(chunk.end),
+        };
+        Some((start..last_page.end(), end))
     };
+    let Some((bytes, end)) = find() else { return 0 };
     let len = bytes.end - bytes.start;
     source.store.will_read(bytes, end);
     len
-}
-
-/// Where `rows` of a chunk lie, and where what is read behind them ends.
-fn bytes_of(
-    source: &Source,
-    group: usize,
-    leaf: usize,
-    rows: &Range<u64>,
-    read_on: ReadOn,
-    cache: &LocationCache,
-    context: &Context,
-) -> Option<(Range<u64>, u64)> {
-    let chunk = source.chunk_range(group, leaf).ok()?;
-    if !Locations::has_index(source, group, leaf) {
-        // Its pages are found one after the other: all are read.
-        let end = chunk.end;
-        return Some((chunk, end));
-    }
-    let locations = cache.find(source, group, leaf, context).ok()?;
-    let (first, _) = locations.page_of(rows.start);
-    let (last, _) = locations.page_of(rows.end.saturating_sub(1));
-    let (first_page, last_page) = locations.pages.get(first).zip(locations.pages.get(last))?;
-    // A dictionary lies before the first page.
-    let start = match locations.dictionary {
-        Some((offset, _)) if first == 0 => offset.min(first_page.offset),
-        _ => first_page.offset,
-    };
-    let group_end = source.row_group_range(group).map_or(chunk.end, |bytes| bytes.end);
-    let end = match read_on {
-        ReadOn::Chunk => chunk.end,
-        ReadOn::RowGroup => group_end.max(chunk.end),
-    };
-    Some((start..last_page.end(), end))
 }
 
 /// Stretches of rows that stores are given hints of ahead, at most, and their bytes, about.

@@ -18,17 +18,31 @@ use super::decode::in_group;
 use super::file::ReadFile;
 use super::part::FilePart;
 use super::shared::ReadShared;
+use crate::page::Locations;
 
 /// Files that come next whose first rows are hinted.
 pub(super) const FILES_HINTED: usize = 64;
+
+/// Row groups up to this size are requested before their file is looked at, if they have no indexes.
+const GROUP_BYTES_MAX: u64 = 16 << 20;
 
 impl ReadFile {
     /// Says which rows are read first, if that is known before the file is looked at.
     pub(super) fn will_read_first(&self, shared: &ReadShared) {
         let source = &self.known.source;
-        let is_known = shared.conditions.is_none() && matches!(*self.part, FilePart::Whole);
+        let is_known = source.store.takes_hints()
+            && shared.conditions.is_none()
+            && matches!(*self.part, FilePart::Whole);
         let group = if shared.reverse { self.groups.last() } else { self.groups.first() };
-        if let Some(group) = group.filter(|_| is_known) {
+        // Without indexes, whole chunks are requested.
+        let is_short = |group: &usize| {
+            let bytes = source.row_group_range(*group);
+            bytes.is_ok_and(|bytes| bytes.end - bytes.start <= GROUP_BYTES_MAX)
+        };
+        let group = group.filter(|group| {
+            is_known && (is_short(group) || Locations::has_index(source, **group, 0))
+        });
+        if let Some(group) = group {
             let start = source.row_group_start(*group);
             let end = start + source.row_group_rows(*group);
             let rows = match shared.reverse {

@@ -73,15 +73,26 @@ impl SortedFiles {
         Ok(Self { leaves, keys, cache })
     }
 
-    /// Says that all leaves of `ranges`, or of keys alone, are read soon.
-    pub(super) fn will_read(&self, call: SortCall<'_>, ranges: &[LooseRange], read_on: ReadOn) {
+    /// Says that the keys of `ranges` are read soon.
+    pub(super) fn will_read_keys(&self, call: SortCall<'_>, ranges: &[LooseRange]) {
+        self.will_read(call, ranges, &self.keys.leaves, ReadOn::Chunk);
+    }
+
+    /// Says that all leaves of `ranges` are read soon.
+    pub(super) fn will_read_rows(&self, call: SortCall<'_>, ranges: &[LooseRange]) {
+        self.will_read(call, ranges, &self.leaves, ReadOn::RowGroup);
+    }
+
+    fn will_read(
+        &self,
+        call: SortCall<'_>,
+        ranges: &[LooseRange],
+        leaves: &[OutputLeaf],
+        read_on: ReadOn,
+    ) {
         if ranges.len() > RANGES_HINTED_MAX {
             return;
         }
-        let leaves = match read_on {
-            ReadOn::Chunk => &self.keys.leaves,
-            ReadOn::RowGroup => &self.leaves,
-        };
         for leaf in leaves {
             for LooseRange { file, rows, .. } in ranges {
                 if let Some(source) = call.merged.files.get(*file as usize) {

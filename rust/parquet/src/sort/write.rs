@@ -27,7 +27,7 @@ use super::order::SortKeys;
 use crate::block::Layout;
 use crate::encode::Chunk;
 use crate::keys::KeyReader;
-use crate::leaf::{OutputLeaf, ReadOn};
+use crate::leaf::OutputLeaf;
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::order::KEY_ROWS;
 use crate::output::{Target, TempFile};
@@ -391,9 +391,9 @@ impl Work for SortWork<'_> {
             ranges
         };
         let sort = self.sort;
-        sort.files.will_read(sort.call, &ranges, ReadOn::Chunk);
+        sort.files.will_read_keys(sort.call, &ranges);
         let keys = self.keys(&ranges)?;
-        sort.files.will_read(sort.call, &ranges, ReadOn::RowGroup);
+        sort.files.will_read_rows(sort.call, &ranges);
         let sizes = sort.context().budget().merge(1, 1, 1);
         let charge = sort.context().charge(keys.memory_size());
         let order = keys.sort();
