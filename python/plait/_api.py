@@ -19,6 +19,7 @@ from plait._checks import (
     StorageOptions,
     ValueSets,
     VersionBy,
+    _count,
     _flag,
     _path,
     _paths,
@@ -297,6 +298,7 @@ def verify(
     *,
     against: Paths | None = None,
     sort_by: SortBy | None = None,
+    threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
     storage_options: StorageOptions | None = None,
     check: bool = True,
@@ -304,12 +306,13 @@ def verify(
 ) -> VerifyReport:
     """Checks that files are sorted and disjoint, and hold the same rows as others.
 
-    The files may be from any writer. Every key and, with `against`, every value is read.
+    The files may be from any writer. Every value is read, those of `against`, too.
 
     Args:
         files: Files, folders, globs or URLs, as `sources` of `merge`.
         against: Files that must hold the same rows, in whatever order and split.
         sort_by: The order to check; the one that the files declare by default.
+        threads: Number of threads; all processors by default. The report does not depend on it.
         memory_limit: See `merge`.
         storage_options: See `merge`.
         check: Whether a difference raises; otherwise it is only reported.
@@ -332,6 +335,7 @@ def verify(
         "files": _paths(files, "files"),
         "against": None if against is None else _paths(against, "against"),
         "sort_by": sort_text(sort_by),
+        "threads": _count(threads, "threads"),
         "memory_limit": _size(memory_limit, "memory_limit"),
     }
 

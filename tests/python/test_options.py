@@ -313,6 +313,10 @@ SHARED = {
             "batch_rows": Effect(10, lambda made: made.report, given=KEYED),
         },
     ),
+    "plait.verify": (
+        verify,
+        {"threads": replace(SCENARIOS["threads"], given={**KEYED, "check": False})},
+    ),
     "plait.expire": (
         expire,
         {

@@ -12,7 +12,8 @@
 //! attacks.
 //!
 //! # Cost
-//! One pass over all columns; 16 bytes a row of one window, one leaf open at a time.
+//! One pass over all columns; for each thread, 16 bytes a row of one window and one leaf that is open.
+//! Sums of windows add up in any order, so threads share them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,18 +22,21 @@ use std::sync::Arc;
 use parquet::data_type::{AsBytes, DataType};
 use plait_core::SourceId;
 use plait_core::stream::Unite;
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
-use crate::leaf::{self, LocationCache, OutputLeaf, RowsAhead, Span, output_leaves, with_physical};
-use crate::runtime::{Context, MemoryStage};
+use crate::leaf::{
+    self, LocationCache, OutputLeaf, RowsAhead, SourceRows, Span, output_leaves, with_physical,
+};
+use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::reconcile;
 use crate::sink::Finished;
 use crate::source::Source;
 use crate::store;
 
-/// Rows of one window.
-const WINDOW_ROWS_MAX: u64 = 1 << 18;
+/// Rows of one window, at least where there are so many, and at most.
+const WINDOW_ROWS: Range<u64> = 1 << 14..1 << 18;
 /// Rows read at once.
 const SPAN_ROWS: usize = 1024;
 
@@ -56,6 +60,21 @@ pub(crate) struct ContentHash {
 }
 
 impl ContentHash {
+    /// The hash of no rows.
+    fn none(leaves: usize) -> Self {
+        Self { rows: 0, total: 0, leaves: vec![0; leaves] }
+    }
+
+    /// The hash of both.
+    fn plus(mut self, other: &Self) -> Self {
+        self.rows += other.rows;
+        self.total = self.total.wrapping_add(other.total);
+        for (sum, leaf) in self.leaves.iter_mut().zip(&other.leaves) {
+            *sum = sum.wrapping_add(*leaf);
+        }
+        self
+    }
+
     pub(crate) fn text(&self) -> String {
         format!("{:032x}", self.total)
     }
@@ -72,44 +91,65 @@ pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
     sources.iter().map(|source| 0..source.rows()).collect()
 }
 
-/// Hashes all rows.
+/// Hashes all rows, on so many threads.
 ///
 /// # Errors
 /// Whatever is wrong with a source.
-pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHash> {
-    let count = rows.leaves.len() + rows.constants.len();
-    let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; count] };
+pub(crate) fn hash(
+    rows: &HashedRows<'_>,
+    threads: Option<usize>,
+    context: &Context,
+) -> Result<ContentHash> {
+    let workers = ScopedWorkers::of_files(threads, context.budget());
+    let window = window_rows(rows.rows, workers.count() as u64, context);
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
-    let window = context.budget().hashed_rows().clamp(1024, WINDOW_ROWS_MAX);
-    for stretch in RowsAhead::new(rows.sources, rows.rows, rows.leaves, window, &cache, context) {
-        let (Some(source), start) = (rows.sources.get(stretch.source), stretch.rows.start) else {
-            continue;
-        };
-        let n = stretch.rows.end - start;
-        let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
-        let _charge = context.charge(mixed.len() * size_of::<u128>());
-        let mut leaves = rows.leaves.iter();
-        for (i, total) in hash.leaves.iter_mut().enumerate() {
-            let sum = match (rows.constants.get(&i), leaves.as_slice().first()) {
-                (Some(bytes), _) => mix_constant(i, bytes, &mut mixed),
-                (None, Some(leaf)) => with_physical!(leaf.descr.physical_type(), T => {
-                    hash_leaf::<T>(source, leaf, i, start, &mut mixed, &cache, context)?
+    let ahead = RowsAhead::new(rows.sources, rows.rows, rows.leaves, window, &cache, context);
+    let none = || ContentHash::none(rows.leaves.len() + rows.constants.len());
+    let parts = ahead
+        .fold(&workers, none, |hash, stretch| hash_stretch(rows, stretch, hash, &cache, context))?;
+    Ok(parts.iter().fold(none(), ContentHash::plus))
+}
+
+/// Rows that each of `threads` threads hashes at a time: each has its share of them.
+fn window_rows(rows: &[Range<u64>], threads: u64, context: &Context) -> u64 {
+    let all: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
+    let fair = if threads > 1 { all / threads / 2 } else { u64::MAX };
+    let most = (context.budget().hashed_rows() / threads).min(WINDOW_ROWS.end);
+    fair.max(WINDOW_ROWS.start).min(most).max(SPAN_ROWS as u64)
+}
+
+/// Adds the rows of one window.
+fn hash_stretch(
+    rows: &HashedRows<'_>,
+    stretch: &SourceRows,
+    hash: &mut ContentHash,
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<()> {
+    let Some(source) = rows.sources.get(stretch.source) else { return Ok(()) };
+    let n = stretch.rows.end - stretch.rows.start;
+    let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
+    let _charge = context.charge(mixed.len() * size_of::<u128>());
+    let mut leaves = rows.leaves.iter();
+    for (i, total) in hash.leaves.iter_mut().enumerate() {
+        let sum = match rows.constants.get(&i) {
+            Some(bytes) => mix_constant(i, bytes, &mut mixed),
+            None => match leaves.next() {
+                Some(leaf) => with_physical!(leaf.descr.physical_type(), T => {
+                    hash_leaf::<T>(source, leaf, i, stretch.rows.start, &mut mixed, cache, context)?
                 }),
-                (None, None) => 0,
-            };
-            if !rows.constants.contains_key(&i) {
-                leaves.next();
-            }
-            *total = total.wrapping_add(sum);
-        }
-        for row in &mixed {
-            let row = XxHash3_128::oneshot(&row.to_le_bytes());
-            hash.total = hash.total.wrapping_add(row);
-        }
-        hash.rows += n;
+                None => 0,
+            },
+        };
+        *total = total.wrapping_add(sum);
     }
-    Ok(hash)
+    for row in &mixed {
+        let row = XxHash3_128::oneshot(&row.to_le_bytes());
+        hash.total = hash.total.wrapping_add(row);
+    }
+    hash.rows += n;
+    Ok(())
 }
 
 /// Counts a value that all rows have in leaf `place`.
@@ -187,10 +227,11 @@ pub(crate) fn compare_outputs(
     rows_in: &HashedRows<'_>,
     outputs: &[Finished],
     constants: &BTreeMap<usize, Vec<u8>>,
+    threads: Option<usize>,
     context: &Context,
 ) -> Result<u128> {
-    let hash_in = hash(rows_in, context)?;
-    let hash_out = hash_outputs(outputs, rows_in, constants, context)?;
+    let hash_in = hash(rows_in, threads, context)?;
+    let hash_out = hash_outputs(outputs, rows_in, constants, threads, context)?;
     if hash_in == hash_out {
         return Ok(hash_in.total);
     }
@@ -257,6 +298,7 @@ pub(crate) fn hash_outputs(
     outputs: &[Finished],
     rows_in: &HashedRows<'_>,
     constants: &BTreeMap<usize, Vec<u8>>,
+    threads: Option<usize>,
     context: &Context,
 ) -> Result<ContentHash> {
     let mut sources = Vec::new();
@@ -269,13 +311,11 @@ pub(crate) fn hash_outputs(
         sources.push(Arc::new(Source::open(id, store)?));
     }
     if sources.is_empty() {
-        return Ok(ContentHash { rows: 0, total: 0, leaves: vec![0; rows_in.leaves.len()] });
+        return Ok(ContentHash::none(rows_in.leaves.len()));
     }
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
     let leaves = output_leaves(&reconciled);
-    hash(
-        &HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves, constants },
-        context,
-    )
+    let (sources, rows) = (&sources, &whole(&sources));
+    hash(&HashedRows { sources, rows, leaves: &leaves, constants }, threads, context)
 }

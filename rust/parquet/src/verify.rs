@@ -25,19 +25,19 @@ use serde::{Deserialize, Serialize};
 use crate::content;
 use crate::files::open_sources;
 use crate::keys::{KeyLeaves, KeyReader};
-use crate::leaf::{LocationCache, RowsAhead, output_leaves};
-use crate::options::check_memory_limit;
+use crate::leaf::{LocationCache, RowsAhead, SourceRows, output_leaves};
+use crate::options::{check_memory_limit, check_threads};
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_values;
 use crate::report::{counted, sorted_by};
-use crate::runtime::{Context, MemoryStage, Stage};
+use crate::runtime::{Context, MemoryStage, ScopedWorkers, Stage};
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
 
 /// Rows of keys compared at once.
 const KEY_ROWS: usize = 4096;
-/// Rows whose keys are requested together.
+/// Rows whose keys one thread reads, and that are requested together.
 const AHEAD_ROWS: u64 = 1 << 18;
 
 /// What to verify.
@@ -50,6 +50,8 @@ pub struct VerifyOptions {
     pub against: Option<Vec<String>>,
     /// Sort order; absent = from the files. The empty order compares rows only.
     pub sort_by: Option<String>,
+    /// Threads; all processors if absent.
+    pub threads: Option<usize>,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
     /// Settings of object stores.
@@ -62,6 +64,7 @@ impl Default for VerifyOptions {
             files: Vec::new(),
             against: None,
             sort_by: None,
+            threads: None,
             memory_limit: 512_000_000,
             storage_options: BTreeMap::new(),
         }
@@ -178,14 +181,16 @@ pub(crate) fn verify_in(
             .with_hint("name at least one file, folder, glob or URL"));
     }
     check_memory_limit(options.memory_limit)?;
+    check_threads(options.threads)?;
+    let threads = options.threads;
     context.counters().enter(Stage::Verify);
-    let mut sources = open_sources(&options.files, 0, None, stores, context)?;
+    let mut sources = open_sources(&options.files, 0, threads, stores, context)?;
     let files = sources.len();
     if let Some(against) = &options.against {
         if against.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify against"));
         }
-        sources.extend(open_sources(against, files, None, stores, context)?);
+        sources.extend(open_sources(against, files, threads, stores, context)?);
     }
     let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.file())).collect();
@@ -213,7 +218,7 @@ pub(crate) fn verify_in(
             report.problems.push(format!("{path} has no column `{name}`, which it is sorted by"));
         }
     }
-    let ranges = check_order(&sources[..files], &keys, context, &mut report)?;
+    let ranges = check_order(&sources[..files], &keys, threads, context, &mut report)?;
     if !order.is_empty() {
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
@@ -225,10 +230,10 @@ pub(crate) fn verify_in(
         leaves: &leaves,
         constants: &constants,
     };
-    let hash = content::hash(&part(&sources[..files], &rows[..files]), context)?;
+    let hash = content::hash(&part(&sources[..files], &rows[..files]), threads, context)?;
     report.content_hash = Some(hash.text());
     if options.against.is_some() {
-        let other = content::hash(&part(&sources[files..], &rows[files..]), context)?;
+        let other = content::hash(&part(&sources[files..], &rows[files..]), threads, context)?;
         let equal = hash == other;
         let name = |i: usize| leaves.get(i).map(|leaf| leaf.descr.path().string());
         let columns_differ: Vec<String> =
@@ -250,22 +255,52 @@ pub(crate) fn verify_in(
     Ok(report)
 }
 
-type Range = (usize, Vec<u8>, Vec<u8>);
+/// Keys of a file: its index, the first, and the largest.
+type KeyRange = (usize, Vec<u8>, Vec<u8>);
+
+/// What the keys of rows that follow each other show.
+struct CheckedKeys {
+    at: SourceRows,
+    first: Vec<u8>,
+    last: Vec<u8>,
+    largest: Vec<u8>,
+    /// The first key that is smaller than the one before it.
+    disorder: Option<Disorder>,
+}
+
+impl CheckedKeys {
+    /// Adds the rows behind these.
+    fn append(&mut self, next: Self) {
+        let between = || {
+            let (before, after) = (self.last.clone(), next.first.clone());
+            (after < before).then_some(Disorder { row: next.at.rows.start, before, after })
+        };
+        self.disorder = self.disorder.take().or_else(between).or(next.disorder);
+        self.at.rows.end = next.at.rows.end;
+        self.last = next.last;
+        if self.largest < next.largest {
+            self.largest = next.largest;
+        }
+    }
+}
 
 /// Reads every key of every file; gives the key range of those with rows.
 fn check_order(
     sources: &[Arc<Source>],
     keys: &KeyLeaves,
+    threads: Option<usize>,
     context: &Context,
     report: &mut VerifyReport,
-) -> Result<Vec<Range>> {
-    let cache =
-        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
-    let rows = content::whole(sources);
-    let ahead = RowsAhead::new(sources, &rows, &keys.leaves, AHEAD_ROWS, &cache, context);
-    let mut ahead = ahead.of_some_leaves();
+) -> Result<Vec<KeyRange>> {
+    let mut checked = check_keys(sources, keys, threads, context)?.into_iter().peekable();
     let mut ranges = Vec::new();
     for (i, source) in sources.iter().enumerate() {
+        let mut found = checked.next_if(|keys| keys.at.source == i);
+        if let Some(found) = &mut found {
+            while let Some(next) = checked.next_if(|keys| keys.at.source == i) {
+                found.append(next);
+            }
+        }
         let mut file = VerifiedFile {
             path: source.path().to_owned(),
             rows: source.rows(),
@@ -273,71 +308,96 @@ fn check_order(
             key_max: Vec::new(),
             sorted: true,
         };
-        if let Some(range) =
-            read_keys(source, keys, &cache, &mut ahead, context, &mut file, report)?
-        {
-            file.key_min = key_values(keys, &range.0)?;
-            file.key_max = key_values(keys, &range.1)?;
-            ranges.push((i, range.0, range.1));
+        if let Some(found) = found {
+            if let Some(Disorder { row, before, after }) = &found.disorder {
+                file.sorted = false;
+                report.problems.push(format!(
+                    "{} is not sorted: row {row} has {} after {}",
+                    source.path(),
+                    render(&keys.shape, after),
+                    render(&keys.shape, before)
+                ));
+            }
+            file.key_min = key_values(keys, &found.first)?;
+            file.key_max = key_values(keys, &found.largest)?;
+            ranges.push((i, found.first, found.largest));
         }
         report.files.push(file);
     }
     Ok(ranges)
 }
 
-/// `ahead` gives all rows of `source` next.
-fn read_keys(
+/// Reads all keys, some rows at a time; gives what they show in the order of files and rows.
+fn check_keys(
+    sources: &[Arc<Source>],
+    keys: &KeyLeaves,
+    threads: Option<usize>,
+    context: &Context,
+) -> Result<Vec<CheckedKeys>> {
+    if keys.leaves.is_empty() {
+        return Ok(Vec::new());
+    }
+    let budget = context.budget();
+    let cache = Arc::new(LocationCache::new(context, budget.bytes(MemoryStage::PageLocations)));
+    let rows = content::whole(sources);
+    let ahead = RowsAhead::new(sources, &rows, &keys.leaves, AHEAD_ROWS, &cache, context);
+    let workers = ScopedWorkers::of_files(threads, budget);
+    let parts = ahead.of_some_leaves().fold(&workers, Vec::new, |checked, at| {
+        let Some(source) = sources.get(at.source) else { return Ok(()) };
+        checked.extend(check_rows(source, at, keys, &cache, context)?);
+        Ok(())
+    })?;
+    let mut checked: Vec<CheckedKeys> = parts.into_iter().flatten().collect();
+    checked.sort_by_key(|keys| (keys.at.source, keys.at.rows.start));
+    Ok(checked)
+}
+
+/// Reads the keys of rows of one file; none of no rows.
+fn check_rows(
     source: &Arc<Source>,
+    at: &SourceRows,
     keys: &KeyLeaves,
     cache: &Arc<LocationCache>,
-    ahead: &mut RowsAhead<'_>,
     context: &Context,
-    file: &mut VerifiedFile,
-    report: &mut VerifyReport,
-) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-    if source.rows() == 0 || keys.leaves.is_empty() {
-        return Ok(None);
-    }
-    let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
+) -> Result<Option<CheckedKeys>> {
+    let mut reader = KeyReader::open(source, keys, at.rows.start, cache, context)?;
     let mut merge = Merge::new(&keys.shape, 1, OrderCheck::Full);
     let mut runs = Runs::default();
-    let mut first = None;
-    let (mut last, mut largest): (Vec<u8>, Vec<u8>) = Default::default();
-    let mut ahead_end = ahead.next().map_or(u64::MAX, |stretch| stretch.rows.end);
-    let mut row = 0;
-    while let Some((batch, _)) = reader.next(KEY_ROWS)? {
+    let mut checked: Option<CheckedKeys> = None;
+    while reader.row() < at.rows.end {
         context.check_cancelled()?;
-        row += batch.len() as u64;
-        while ahead_end <= row && row < source.rows() {
-            ahead_end = ahead.next().map_or(u64::MAX, |stretch| stretch.rows.end);
+        let left = usize::try_from(at.rows.end - reader.row()).unwrap_or(usize::MAX);
+        let Some((batch, _)) = reader.next(KEY_ROWS.min(left))? else { break };
+        let checked = checked.get_or_insert_with(|| CheckedKeys {
+            at: at.clone(),
+            first: batch.to_bytes(&keys.shape, 0),
+            last: Vec::new(),
+            largest: Vec::new(),
+            disorder: None,
+        });
+        checked.last = batch.to_bytes(&keys.shape, batch.len() - 1);
+        if checked.largest < checked.last {
+            checked.largest.clone_from(&checked.last);
         }
-        first.get_or_insert_with(|| batch.to_bytes(&keys.shape, 0));
-        last = batch.to_bytes(&keys.shape, batch.len() - 1);
-        largest = largest.max(last.clone());
-        if !file.sorted {
+        if checked.disorder.is_some() {
             continue;
         }
         match merge.supply(SourceId(0), batch, false) {
             Ok(()) => while merge.step(u64::MAX, None, &mut runs) == Stop::Full {},
-            Err(Disorder { row, before, after }) => {
-                file.sorted = false;
-                report.problems.push(format!(
-                    "{} is not sorted: row {row} has {} after {}",
-                    source.path(),
-                    render(&keys.shape, &after),
-                    render(&keys.shape, &before)
-                ));
+            Err(disorder) => {
+                let row = at.rows.start + disorder.row;
+                checked.disorder = Some(Disorder { row, ..disorder });
             }
         }
         runs.clear();
     }
-    Ok(first.map(|first| (first, last.max(largest))))
+    Ok(checked)
 }
 
 fn check_disjoint(
     sources: &[Arc<Source>],
     keys: &KeyLeaves,
-    mut ranges: Vec<Range>,
+    mut ranges: Vec<KeyRange>,
     report: &mut VerifyReport,
 ) {
     ranges.sort_by(|a, b| (&a.1, &a.2, a.0).cmp(&(&b.1, &b.2, b.0)));

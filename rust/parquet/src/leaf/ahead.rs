@@ -1,5 +1,5 @@
 //! Hints to stores which bytes of objects are read soon, so that they request them while others are
-//! read.
+//! read; and rows of sources that threads share, with such hints.
 //!
 //! # Cost
 //! A search among page locations; nothing for local files and small objects.
@@ -9,7 +9,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use plait_core::workers::{Workers, each};
+use plait_core::{Error, Result};
 
 use super::{LocationCache, OutputLeaf};
 use crate::page::Locations;
@@ -130,6 +133,7 @@ const STRETCHES_AHEAD: usize = 64;
 const AHEAD_BYTES: u64 = 4 << 20;
 
 /// Rows of one source that follow each other.
+#[derive(Clone)]
 pub(crate) struct SourceRows {
     pub(crate) source: usize,
     pub(crate) rows: Range<u64>,
@@ -185,6 +189,38 @@ impl<'a> RowsAhead<'a> {
     /// Of the leaves that are read, others lie between them.
     pub(crate) fn of_some_leaves(self) -> Self {
         Self { read_on: ReadOn::Chunk, ..self }
+    }
+
+    /// Shares the stretches among the threads of `workers`: each begins with a value of its own, and
+    /// does `work` with it until no stretch is left. Gives these values. Once `work` fails, no further
+    /// stretch begins.
+    ///
+    /// # Errors
+    /// The first of `work`, by place.
+    pub(crate) fn fold<T: Send>(
+        self,
+        workers: &dyn Workers,
+        begin: impl Fn() -> T + Sync,
+        work: impl Fn(&mut T, &SourceRows) -> Result<()> + Sync,
+    ) -> Result<Vec<T>> {
+        let shared = Mutex::new(SharedStretches { ahead: self, given: 0, failed: None });
+        let lock = || -> MutexGuard<'_, SharedStretches<'_>> {
+            shared.lock().unwrap_or_else(PoisonError::into_inner)
+        };
+        let made = each(workers, workers.count(), |_| {
+            let mut value = begin();
+            loop {
+                let Some((place, stretch)) = lock().next() else { break };
+                if let Err(error) = work(&mut value, &stretch) {
+                    lock().fail(place, error);
+                }
+            }
+            Ok(value)
+        })?;
+        match shared.into_inner().unwrap_or_else(PoisonError::into_inner).failed {
+            Some((_, error)) => Err(error),
+            None => Ok(made),
+        }
     }
 
     fn find_next(&mut self) -> Option<SourceRows> {
@@ -244,5 +280,29 @@ impl Iterator for RowsAhead<'_> {
         let (stretch, bytes) = self.hinted.pop_front()?;
         self.bytes -= bytes;
         Some(stretch)
+    }
+}
+
+/// Stretches that threads take, each once, and the first that failed.
+struct SharedStretches<'a> {
+    ahead: RowsAhead<'a>,
+    given: usize,
+    failed: Option<(usize, Error)>,
+}
+
+impl SharedStretches<'_> {
+    fn next(&mut self) -> Option<(usize, SourceRows)> {
+        if self.failed.is_some() {
+            return None;
+        }
+        let stretch = self.ahead.next()?;
+        self.given += 1;
+        Some((self.given, stretch))
+    }
+
+    fn fail(&mut self, place: usize, error: Error) {
+        if self.failed.as_ref().is_none_or(|(first, _)| place < *first) {
+            self.failed = Some((place, error));
+        }
     }
 }

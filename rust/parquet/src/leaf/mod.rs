@@ -36,7 +36,9 @@ use crate::source::Source;
 use crate::store::RangeReader;
 
 pub(crate) use adapt::{OutputLeaf, open, output_leaves};
-pub(crate) use ahead::{ReadOn, RowsAhead, will_read_chunk, will_read_groups, will_read_rows};
+pub(crate) use ahead::{
+    ReadOn, RowsAhead, SourceRows, will_read_chunk, will_read_groups, will_read_rows,
+};
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
 macro_rules! with_physical {

@@ -248,6 +248,7 @@ fn run_prepared(
     }
     let content = match options.verify {
         Some(Verify::Content) => {
+            let (outputs, threads) = (&made.outputs, options.threads);
             let comparing = Instant::now();
             context.counters().enter(Stage::Verify);
             let rows = content::HashedRows {
@@ -260,8 +261,8 @@ fn run_prepared(
             let constants = content::first_values(&rows, &prepared.left_out, context)?;
             let hash = match prepared.frame.merges_runs {
                 // Their files are compared with all outputs at once.
-                true => content::hash_outputs(&made.outputs, &rows, &constants, context)?.total,
-                false => content::compare_outputs(&rows, &made.outputs, &constants, context)?,
+                true => content::hash_outputs(outputs, &rows, &constants, threads, context)?.total,
+                false => content::compare_outputs(&rows, outputs, &constants, threads, context)?,
             };
             attempt.times.verify_s += comparing.elapsed().as_secs_f64();
             context.counters().enter(Stage::Merge);

@@ -151,7 +151,7 @@ fn verify_files(
     let leaves = output_leaves(&reconciled);
     let (rows, constants) = (content::whole(files), BTreeMap::new());
     let rows = HashedRows { sources: files, rows: &rows, leaves: &leaves, constants: &constants };
-    let hash = content::hash(&rows, attempt.context)?;
+    let hash = content::hash(&rows, attempt.options.threads, attempt.context)?;
     attempt.times.verify_s += comparing.elapsed().as_secs_f64();
     if hash.total == content {
         return Ok(());

@@ -48,16 +48,13 @@ impl MergeOptions {
             ("row_group_rows", Some(self.row_group_rows)),
             ("page_size", Some(self.page_size)),
             ("page_rows", Some(self.page_rows)),
-            ("threads", self.threads.map(|n| n as u64)),
         ];
         for (name, size) in sizes.iter().chain(&positive) {
             if *size == Some(0) {
                 return bad(format!("`{name}` must be at least 1"));
             }
         }
-        if self.threads.is_some_and(|n| n > 1024) {
-            return bad("`threads` must be at most 1024".into());
-        }
+        check_threads(self.threads)?;
         check_memory_limit(self.memory_limit)?;
         self.check_drops()?;
         for (column, BloomFilter { fpp, ndv }) in &self.bloom_filters {
@@ -141,6 +138,19 @@ impl MergeOptions {
 
 /// Below this the engine cannot hold a page of each of a few sources.
 const MEMORY_LIMIT_MIN: u64 = 16_000_000;
+
+/// Checks an option `threads`.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for none, and for more than are of use.
+pub(crate) fn check_threads(threads: Option<usize>) -> Result<()> {
+    let what = match threads {
+        Some(0) => "`threads` must be at least 1",
+        Some(1025..) => "`threads` must be at most 1024",
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::InvalidArgument, what))
+}
 
 /// Refuses a limit within which no call works.
 pub(crate) fn check_memory_limit(bytes: u64) -> Result<()> {

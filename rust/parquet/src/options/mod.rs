@@ -10,7 +10,7 @@ mod check;
 mod choices;
 mod merge;
 
-pub(crate) use check::check_memory_limit;
+pub(crate) use check::{check_memory_limit, check_threads};
 pub(crate) use choices::{
     EncodingOption, IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption,
     PartitionColumnsOption, StatisticsLevel, UnsortedOption, VerifyOrder, VerifyPages, WidenOption,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::deleted::DeletionVector;
 use crate::file_values::FileValues;
-use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit};
+use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit, check_threads};
 
 /// Options of a sorted read.
 #[derive(Clone, Debug, Deserialize)]
@@ -97,12 +97,10 @@ impl ReadOptions {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to read")
                 .with_hint("name at least one file, folder, glob or URL"));
         }
-        if self.batch_rows == 0 || self.threads == Some(0) {
-            return Err(Error::new(
-                Kind::InvalidArgument,
-                "`batch_rows` and `threads` must be at least 1",
-            ));
+        if self.batch_rows == 0 {
+            return Err(Error::new(Kind::InvalidArgument, "`batch_rows` must be at least 1"));
         }
+        check_threads(self.threads)?;
         check_memory_limit(self.memory_limit)?;
         self.drops().check()
     }
