@@ -7,9 +7,6 @@ import pytest
 
 import plait
 
-# So many rows of keys are checked at a time.
-AHEAD_ROWS = 1 << 18
-
 
 def write(path, keys, **options):
     keys = np.asarray(keys)
@@ -39,13 +36,15 @@ def test_the_report_does_not_depend_on_threads(tmp_path, index):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("row", [1, AHEAD_ROWS - 1, AHEAD_ROWS, AHEAD_ROWS + 1, 3 * AHEAD_ROWS])
-def test_the_first_row_out_of_order_is_named_wherever_it_is(tmp_path, row, threads):
-    keys = np.arange(10, 10 + 3 * AHEAD_ROWS + 50)
+@pytest.mark.parametrize("group_rows", [600_000, 70_000])
+@pytest.mark.parametrize("row", [1, 69_999, 70_000, 99_999, 100_000, 100_001, 300_000])
+def test_the_first_row_out_of_order_is_named_wherever_it_is(tmp_path, row, group_rows, threads):
+    # Each of three threads takes 100,000 rows at a time, or one row group.
+    keys = np.arange(10, 600_010)
     keys[row:] -= 5
     keys[-3:] = 1  # further disorder behind it
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"k": keys}), path)
+    pq.write_table(pa.table({"k": keys}), path, row_group_size=group_rows)
     report = plait.verify(path, sort_by="k", check=False, threads=threads)
     got, before = keys[row], keys[row - 1]
     assert [str(problem) for problem in report.problems] == [

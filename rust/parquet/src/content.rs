@@ -27,7 +27,8 @@ use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
 use crate::leaf::{
-    self, LocationCache, OutputLeaf, RowsAhead, SourceRows, Span, output_leaves, with_physical,
+    self, LocationCache, OutputLeaf, RowsAhead, SourceRows, Span, output_leaves, shared_rows,
+    with_physical,
 };
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::reconcile;
@@ -36,7 +37,7 @@ use crate::source::Source;
 use crate::store;
 
 /// Rows of one window, at least where there are so many, and at most.
-const WINDOW_ROWS: Range<u64> = 1 << 14..1 << 18;
+const WINDOW_ROWS: Range<u64> = 1 << 14..1 << 20;
 /// Rows read at once.
 const SPAN_ROWS: usize = 1024;
 
@@ -101,7 +102,9 @@ pub(crate) fn hash(
     context: &Context,
 ) -> Result<ContentHash> {
     let workers = ScopedWorkers::of_files(threads, context.budget());
-    let window = window_rows(rows.rows, workers.count() as u64, context);
+    let most = context.budget().hashed_rows() / workers.count() as u64;
+    let most = most.clamp(SPAN_ROWS as u64, WINDOW_ROWS.end);
+    let window = shared_rows(rows.rows, workers.count(), WINDOW_ROWS.start..most);
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let ahead = RowsAhead::new(rows.sources, rows.rows, rows.leaves, window, &cache, context);
@@ -109,14 +112,6 @@ pub(crate) fn hash(
     let parts = ahead
         .fold(&workers, none, |hash, stretch| hash_stretch(rows, stretch, hash, &cache, context))?;
     Ok(parts.iter().fold(none(), ContentHash::plus))
-}
-
-/// Rows that each of `threads` threads hashes at a time: each has its share of them.
-fn window_rows(rows: &[Range<u64>], threads: u64, context: &Context) -> u64 {
-    let all: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
-    let fair = if threads > 1 { all / threads / 2 } else { u64::MAX };
-    let most = (context.budget().hashed_rows() / threads).min(WINDOW_ROWS.end);
-    fair.max(WINDOW_ROWS.start).min(most).max(SPAN_ROWS as u64)
 }
 
 /// Adds the rows of one window.

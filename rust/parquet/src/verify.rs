@@ -13,11 +13,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::key::{ShownValue, SortOrder, render};
 use plait_core::plan::{Disorder, Merge, OrderCheck, Stop};
 use plait_core::stream::Unite;
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 use plait_core::{Runs, SourceId};
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::content;
 use crate::files::open_sources;
 use crate::keys::{KeyLeaves, KeyReader};
-use crate::leaf::{LocationCache, RowsAhead, SourceRows, output_leaves};
+use crate::leaf::{LocationCache, RowsAhead, SourceRows, output_leaves, shared_rows};
 use crate::options::{check_memory_limit, check_threads};
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_values;
@@ -37,8 +39,8 @@ use crate::store::Stores;
 
 /// Rows of keys compared at once.
 const KEY_ROWS: usize = 4096;
-/// Rows whose keys one thread reads, and that are requested together.
-const AHEAD_ROWS: u64 = 1 << 18;
+/// Rows whose keys one thread reads, and that are requested together, where there are so many.
+const AHEAD_ROWS: Range<u64> = 1 << 16..1 << 20;
 
 /// What to verify.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -340,8 +342,9 @@ fn check_keys(
     let budget = context.budget();
     let cache = Arc::new(LocationCache::new(context, budget.bytes(MemoryStage::PageLocations)));
     let rows = content::whole(sources);
-    let ahead = RowsAhead::new(sources, &rows, &keys.leaves, AHEAD_ROWS, &cache, context);
     let workers = ScopedWorkers::of_files(threads, budget);
+    let rows_max = shared_rows(&rows, workers.count(), AHEAD_ROWS);
+    let ahead = RowsAhead::new(sources, &rows, &keys.leaves, rows_max, &cache, context);
     let parts = ahead.of_some_leaves().fold(&workers, Vec::new, |checked, at| {
         let Some(source) = sources.get(at.source) else { return Ok(()) };
         checked.extend(check_rows(source, at, keys, &cache, context)?);

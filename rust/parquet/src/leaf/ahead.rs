@@ -230,6 +230,7 @@ impl<'a> RowsAhead<'a> {
             let live = source.next_rows(row.unwrap_or(rows.start));
             let end = live.end.min(rows.end).min(live.start.saturating_add(self.rows_max));
             if live.start < end {
+                let end = whole_groups(source, live.start..end);
                 self.next = (at, Some(end));
                 return Some(SourceRows { source: at, rows: live.start..end });
             }
@@ -281,6 +282,22 @@ impl Iterator for RowsAhead<'_> {
         self.bytes -= bytes;
         Some(stretch)
     }
+}
+
+/// The end of the last row group that ends in `rows`; that of `rows`, if none does. Who begins inside of a
+/// chunk reads its dictionary and a page again.
+fn whole_groups(source: &Source, rows: Range<u64>) -> u64 {
+    let (last, in_group) = source.row_group_of(rows.end - 1);
+    let is_whole = in_group + 1 == source.row_group_rows(last);
+    let start = source.row_group_start(last);
+    if is_whole || start <= rows.start { rows.end } else { start }
+}
+
+/// Rows of a stretch, at most, of which each of `threads` threads gets its share of `rows`.
+pub(crate) fn shared_rows(rows: &[Range<u64>], threads: usize, bounds: Range<u64>) -> u64 {
+    let all: u64 = rows.iter().map(|rows| rows.end - rows.start).sum();
+    let share = if threads > 1 { all / threads as u64 / 2 } else { u64::MAX };
+    share.max(bounds.start).min(bounds.end)
 }
 
 /// Stretches that threads take, each once, and the first that failed.

@@ -37,7 +37,7 @@ use crate::store::RangeReader;
 
 pub(crate) use adapt::{OutputLeaf, open, output_leaves};
 pub(crate) use ahead::{
-    ReadOn, RowsAhead, SourceRows, will_read_chunk, will_read_groups, will_read_rows,
+    ReadOn, RowsAhead, SourceRows, shared_rows, will_read_chunk, will_read_groups, will_read_rows,
 };
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
