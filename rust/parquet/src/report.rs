@@ -189,6 +189,20 @@ pub struct Times {
     pub cpu_s: Option<f64>,
 }
 
+impl Times {
+    /// Adds the seconds that stages of `other` took.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let Self { plan_s, sort_s, order_s, weave_s, write_s, verify_s, column_s, .. } = *other;
+        self.plan_s += plan_s;
+        self.sort_s += sort_s;
+        self.order_s += order_s;
+        self.weave_s += weave_s;
+        self.write_s += write_s;
+        self.verify_s += verify_s;
+        self.column_s += column_s;
+    }
+}
+
 /// Memory.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Memory {

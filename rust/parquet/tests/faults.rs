@@ -70,7 +70,7 @@ impl Bench {
         let own: Arc<OnceLock<Context>> = Arc::default();
         let (counted, known) = (Arc::clone(&count), Arc::clone(&own));
         let context = Context::with_faults(
-            16_000_000,
+            usize::try_from(self.options.memory_limit).unwrap(),
             Box::new(move |operation| {
                 let n = counted.fetch_add(1, Ordering::SeqCst);
                 known.get().map_or(Ok(()), |context| fault(n, operation, context))
@@ -250,4 +250,22 @@ fn any_operation_may_fail_while_row_maps_are_written() {
 fn a_merge_stops_at_any_operation() {
     Bench::new("cancel-woven", 20, |o| o.copy_tiers.clear()).cancel_everywhere();
     Bench::new("cancel-copied", 20, |o| o.verify = Some(Verify::Content)).cancel_everywhere();
+}
+
+/// Two of the three tasks run at the same time.
+fn together(options: &mut MergeOptions) {
+    options.threads = Some(8);
+    options.memory_limit = 512_000_000;
+    options.copy_tiers.clear();
+}
+
+#[test]
+fn any_operation_may_fail_while_tasks_run_at_the_same_time() {
+    Bench::new("together", 20, together).fail_everywhere(false);
+    Bench::new("together-for-good", 20, together).fail_everywhere(true);
+}
+
+#[test]
+fn tasks_that_run_at_the_same_time_stop_at_any_operation() {
+    Bench::new("cancel-together", 20, together).cancel_everywhere();
 }

@@ -52,7 +52,7 @@ impl<'a> CollectedValues<'a> {
         Self {
             def_min: 1 + u8::from(column.is_nullable),
             own: SourceValues::new(weaving, column, leaf),
-            bytes_max: weaving.context.budget().made_value(),
+            bytes_max: weaving.context.call_budget().made_value(),
             named: named.map(|leaf| SourceValues::new(weaving, column, leaf)).collect(),
         }
     }

@@ -165,7 +165,7 @@ fn merge_group(parent: Parent<'_, '_>, mut attempt: Attempt<'_>) -> Result<Merge
         let origins = members.iter().map(|i| Origin::Source(u32::try_from(*i).unwrap_or(u32::MAX)));
         let parts = MapParts {
             header: header.only(members),
-            temp: prepared.create_map()?,
+            temp: prepared.create_map(attempt.context)?,
             origins: origins.collect(),
             context: attempt.context,
         };

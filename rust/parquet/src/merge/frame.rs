@@ -19,7 +19,7 @@ use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
 use crate::plan::{CarriedSchema, Plan, open_planned};
-use crate::runtime::{MemoryStage, Pool};
+use crate::runtime::{Context, MemoryStage, Pool, TaskShares};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -27,18 +27,29 @@ use crate::store::Stores;
 pub(super) struct Frame<'a> {
     pub(super) plan: &'a Plan,
     pub(super) order: SortOrder,
-    pub(super) schema: CarriedSchema,
+    pub(super) schema: Arc<CarriedSchema>,
     /// By index in the plan; only those that are needed are open.
-    sources: Vec<Option<Arc<Source>>>,
-    /// Threads that weave; none when one is asked for. They end with the merge.
+    sources: Arc<Vec<Option<Arc<Source>>>>,
+    /// Threads that weave; none when one is asked for, and where parts have their own. They end with the
+    /// merge.
     pub(super) pool: Arc<Option<Pool>>,
     pub(super) threads: usize,
+    /// What tasks have that run at the same time; none where they run one after the other.
+    pub(super) parts: Vec<FramePart<'a>>,
+    /// Whether it is one of several parts.
+    pub(super) is_part: bool,
     pub(super) target: Arc<Target>,
     /// Where pages are, found once for all tasks.
     pub(super) cache: Arc<LocationCache>,
     pub(super) stores: &'a Stores,
     /// Whether sources are runs of files, some of which were written here.
     pub(super) merges_runs: bool,
+}
+
+/// The frame of tasks that run one after the other, next to others; their threads and memory.
+pub(super) struct FramePart<'a> {
+    pub(super) frame: Frame<'a>,
+    pub(super) context: Context,
 }
 
 impl<'a> Frame<'a> {
@@ -49,7 +60,7 @@ impl<'a> Frame<'a> {
         // Sources come first.
         let mut frame = Self::of(what, Target::nowhere(context), attempt)?;
         let target = Target::open(&options.out, stores, context)?.with_copies(is_read_again);
-        frame.target = Arc::new(match options.partition_by.is_empty() {
+        frame.set_target(match options.partition_by.is_empty() {
             true => target,
             // There may be more outputs than files may be open.
             false => target.with_nest()?,
@@ -70,21 +81,66 @@ impl<'a> Frame<'a> {
         let Attempt { options, stores, context, .. } = *attempt;
         let ChosenTasks { plan, tasks, sources, files } = *what;
         let order = SortOrder::try_parse(&plan.sort_by)?;
-        let schema = CarriedSchema::read(&plan.schema, &plan.renamed)?;
+        let schema = Arc::new(CarriedSchema::read(&plan.schema, &plan.renamed)?);
         let sources = match sources {
             Some(sources) => sources.iter().cloned().map(Some).collect(),
             None => open_planned(plan, tasks.iter().copied(), options.threads, stores, context)?,
         };
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = options.threads.unwrap_or_else(cores);
-        let pool = Arc::new(Pool::new(threads)?);
+        let shares = share_tasks(what, attempt);
+        let threads = shares.threads;
+        let pool = Arc::new(if shares.at_once == 1 { Pool::new(threads)? } else { None });
         let cache = Arc::new(LocationCache::new(
             context,
             options.budget().bytes(MemoryStage::PageLocations),
         ));
         let merges_runs = !files.is_empty();
-        let target = Arc::new(target);
-        Ok(Self { plan, order, schema, sources, pool, threads, target, cache, stores, merges_runs })
+        let (sources, target) = (Arc::new(sources), Arc::new(target));
+        let (parts, is_part) = (Vec::new(), false);
+        let mut frame = Self {
+            plan,
+            order,
+            schema,
+            sources,
+            pool,
+            threads,
+            parts,
+            is_part,
+            target,
+            cache,
+            stores,
+            merges_runs,
+        };
+        if shares.at_once > 1 {
+            let parts = (0..shares.at_once).map(|_| frame.part(shares, context));
+            frame.parts = parts.collect::<Result<_>>()?;
+        }
+        Ok(frame)
+    }
+
+    /// One of several parts.
+    fn part(&self, shares: TaskShares, context: &Context) -> Result<FramePart<'a>> {
+        let frame = Self {
+            plan: self.plan,
+            order: self.order.clone(),
+            schema: Arc::clone(&self.schema),
+            sources: Arc::clone(&self.sources),
+            pool: Arc::new(Pool::new(shares.threads)?),
+            threads: shares.threads,
+            parts: Vec::new(),
+            is_part: true,
+            target: Arc::clone(&self.target),
+            cache: Arc::clone(&self.cache),
+            stores: self.stores,
+            merges_runs: self.merges_runs,
+        };
+        Ok(FramePart { frame, context: context.part(shares.limit_bytes) })
+    }
+
+    fn set_target(&mut self, target: Target) {
+        self.target = Arc::new(target);
+        for part in &mut self.parts {
+            part.frame.target = Arc::clone(&self.target);
+        }
     }
 
     /// Refuses outputs that would mix with files of others.
@@ -130,4 +186,13 @@ impl<'a> Frame<'a> {
             columns => options.partition_by.len() + columns,
         }
     }
+}
+
+/// How the tasks share threads and memory. Where rows are dropped or combined, or memory does not allow one
+/// pass, sizes that outputs depend on need the whole limit.
+fn share_tasks(what: &ChosenTasks<'_>, attempt: &Attempt<'_>) -> TaskShares {
+    let Attempt { options, context, .. } = *attempt;
+    let memory = &what.plan.memory;
+    let tasks = if options.keeps_all() && memory.passes == 1 { what.tasks.len() } else { 1 };
+    context.budget().share_tasks(options.threads_or_cores(), tasks, memory.needed_bytes)
 }

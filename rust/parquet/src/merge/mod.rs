@@ -16,6 +16,7 @@
 //! # Not here
 //! The order of rows (`plait_core::plan`); where outputs are cut (`plan`).
 
+mod at_once;
 mod attempt;
 mod cascade;
 mod chosen;
@@ -31,6 +32,7 @@ mod prepare;
 mod publish;
 mod run;
 mod sizes;
+mod task;
 #[cfg(test)]
 mod tests;
 mod trial;

@@ -31,7 +31,7 @@ use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::{KeyForm, RankBook};
 use crate::row_map::map_name;
-use crate::runtime::{MemoryStage, MergeSizes, Pool};
+use crate::runtime::{Budget, Context, MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::zone::{FilterRequest, asks};
@@ -97,18 +97,19 @@ impl Prepared<'_> {
     }
 
     /// A file for the output.
-    pub(super) fn create_output(&self) -> Result<TempFile> {
-        match self.output {
-            None => self.frame.target.create_scratch(),
-            Some(index) => self.frame.target.create(&self.frame.output_name(index)),
-        }
+    pub(super) fn create_output(&self, context: &Context) -> Result<TempFile> {
+        self.create(context, |index| self.frame.output_name(index))
     }
 
     /// A file for its row map.
-    pub(super) fn create_map(&self) -> Result<TempFile> {
+    pub(super) fn create_map(&self, context: &Context) -> Result<TempFile> {
+        self.create(context, |index| map_name(&self.frame.output_name(index)))
+    }
+
+    fn create(&self, context: &Context, name: impl Fn(u64) -> String) -> Result<TempFile> {
         match self.output {
             None => self.frame.target.create_scratch(),
-            Some(index) => self.frame.target.create(&map_name(&self.frame.output_name(index))),
+            Some(index) => self.frame.target.create_for(&name(index), context),
         }
     }
 
@@ -226,7 +227,11 @@ fn prepare_parts<'a>(
     };
     let reconciled = of_sources.without(&left_out)?;
     let leaves = output_leaves(&reconciled);
-    let sizes = options.budget().merge(sources.len(), keys.leaves.len(), frame.threads);
+    let sizes = |budget: Budget| budget.merge(sources.len(), keys.leaves.len(), frame.threads);
+    let sizes = match frame.is_part {
+        true => sizes(options.budget()).within(&sizes(context.budget())),
+        false => sizes(options.budget()),
+    };
     context.set_read_ahead_bytes(sizes.read_ahead_bytes);
     let declares_order = options.checks_every_key() && !order_inside.is_empty();
     let sorting = match declares_order {

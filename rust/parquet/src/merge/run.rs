@@ -203,7 +203,7 @@ struct OutputsWriter<'a> {
 impl OutputsWriter<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
-        let temp = self.prepared.create_output()?;
+        let temp = self.prepared.create_output(self.context)?;
         let output = Output::create(temp, schema, &self.prepared.properties)?
             .with_type_defined(&self.prepared.type_defined)
             .with_zones(ZoneMap::new(&self.prepared.asks));

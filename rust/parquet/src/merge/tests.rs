@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use plait_core::key::{Nulls, SortOrder};
 use plait_core::{Kind, Result};
 
-use super::{Attempt, Stopped, execute, frame, merge, merge_with, prepare};
+use super::{Attempt, Stopped, frame, merge, merge_with, prepare, task};
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::plan::Draft;
@@ -354,7 +354,7 @@ fn with_footer(
         times: &mut Times::default(),
     };
     let frame = frame::Frame::open(&what, &attempt).unwrap();
-    let tried = execute::execute_task(&frame, tasks[0], &mut attempt);
+    let tried = task::execute_task(&frame, tasks[0], &mut attempt);
     let is_broken = match tried {
         Ok(done) => {
             drop(done);

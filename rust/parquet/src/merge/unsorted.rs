@@ -169,8 +169,7 @@ fn sort_and_execute(
     let Attempt { options, context, .. } = *attempt;
     let sorting = Instant::now();
     context.counters().enter(Stage::Sort);
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let pool = Pool::new(options.threads.unwrap_or_else(cores))?;
+    let pool = Pool::new(context.budget().share_tasks(options.threads_or_cores(), 1, 0).threads)?;
     let call = SortCall { merged: &merged, options, context };
     expect_reads(context, &merged, &found);
     let runs = make_runs(call, found, target, pool.as_ref())?;

@@ -275,6 +275,13 @@ impl MergeOptions {
         unite(self.widen, self.missing, self.missing_keys, self.metadata_conflicts)
     }
 
+    /// The threads that are asked for, or one per core.
+    #[must_use]
+    pub(crate) fn threads_or_cores(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(cores)
+    }
+
     /// The shares of `memory_limit`.
     #[must_use]
     pub(crate) fn budget(&self) -> Budget {

@@ -228,11 +228,19 @@ impl Target {
     /// # Errors
     /// [`Kind::Storage`].
     pub(crate) fn create(&self, name: &str) -> Result<TempFile> {
+        self.create_for(name, &self.context)
+    }
+
+    /// The same, with the memory of `context`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub(crate) fn create_for(&self, name: &str, context: &Context) -> Result<TempFile> {
         let made = match &self.place {
             OutputPlace::Local(_) => OutputFile::Local(self.create_copy()?),
             OutputPlace::Objects(prefix) => {
                 let copy = self.keeps_copies.then(|| self.create_copy()).transpose()?;
-                OutputFile::Object(prefix.create(name, &self.context)?, copy)
+                OutputFile::Object(prefix.create(name, context)?, copy)
             }
             OutputPlace::Nowhere => OutputFile::Counted,
         };

@@ -60,7 +60,7 @@ impl Unpacker {
     pub(crate) fn unpack(&self, header: &PageHeader, body: &Bytes) -> Result<Bytes> {
         self.check_size(header)?;
         let buf = self.unpack_body(header, body)?;
-        check_expansion(header, &buf, &self.descr, self.context.budget())?;
+        check_expansion(header, &buf, &self.descr, self.context.call_budget())?;
         Ok(buf)
     }
 
@@ -101,7 +101,7 @@ impl Unpacker {
 /// # Errors
 /// [`Kind::MemoryLimit`].
 pub(crate) fn check_fits(len: usize, context: &Context) -> Result<()> {
-    let limit = context.limit_bytes();
+    let limit = context.call_budget().limit_bytes();
     if len <= limit {
         return Ok(());
     }

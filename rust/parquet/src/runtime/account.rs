@@ -21,6 +21,8 @@ pub(crate) struct Account(Arc<Balance>);
 
 #[derive(Debug)]
 struct Balance {
+    /// The account that this is a part of.
+    whole: Option<Account>,
     limit_bytes: usize,
     held_bytes: AtomicI64,
     peak_bytes: AtomicI64,
@@ -30,8 +32,28 @@ impl Account {
     /// An account without charges.
     #[must_use]
     pub(crate) fn new(limit_bytes: usize) -> Self {
+        Self::build(limit_bytes, None)
+    }
+
+    /// An account whose charges are charged here, too.
+    #[must_use]
+    pub(super) fn part(&self, limit_bytes: usize) -> Self {
+        Self::build(limit_bytes, Some(self.clone()))
+    }
+
+    fn build(limit_bytes: usize, whole: Option<Self>) -> Self {
         let (held_bytes, peak_bytes) = (AtomicI64::new(0), AtomicI64::new(0));
-        Self(Arc::new(Balance { limit_bytes, held_bytes, peak_bytes }))
+        Self(Arc::new(Balance { whole, limit_bytes, held_bytes, peak_bytes }))
+    }
+
+    fn add(&self, change: i64) {
+        let held = self.0.held_bytes.fetch_add(change, Ordering::Relaxed) + change;
+        if change > 0 {
+            self.0.peak_bytes.fetch_max(held, Ordering::Relaxed);
+        }
+        if let Some(whole) = &self.0.whole {
+            whole.add(change);
+        }
     }
 
     /// The memory limit in bytes. Charges may exceed it; the report says so then.
@@ -81,11 +103,7 @@ impl Charge {
         let change = signed(bytes) - signed(self.bytes);
         self.bytes = bytes;
         if change != 0 {
-            let balance = &self.account.0;
-            let held = balance.held_bytes.fetch_add(change, Ordering::Relaxed) + change;
-            if change > 0 {
-                balance.peak_bytes.fetch_max(held, Ordering::Relaxed);
-            }
+            self.account.add(change);
         }
     }
 
@@ -124,5 +142,21 @@ mod tests {
         assert_eq!(account.held_bytes(), 1 << 20);
         drop(page);
         assert_eq!((account.held_bytes(), account.peak_bytes()), (0, 1 << 20));
+    }
+
+    #[test]
+    fn charges_of_parts_add_up() {
+        let account = Account::new(512 << 20);
+        let (a, b) = (account.part(1 << 20), account.part(2 << 20));
+        let (of_a, mut of_b) = (a.charge(1 << 20), b.charge(2 << 20));
+        assert_eq!(
+            (a.held_bytes(), b.held_bytes(), account.held_bytes()),
+            (1 << 20, 2 << 20, 3 << 20)
+        );
+        of_b.set(1 << 20);
+        drop(of_a);
+        assert_eq!((a.held_bytes(), b.held_bytes(), account.held_bytes()), (0, 1 << 20, 1 << 20));
+        assert_eq!((account.peak_bytes(), b.peak_bytes()), (3 << 20, 2 << 20));
+        assert_eq!((account.limit_bytes(), b.limit_bytes()), (512 << 20, 2 << 20));
     }
 }

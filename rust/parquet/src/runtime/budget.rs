@@ -160,6 +160,16 @@ impl MemoryStage {
 /// thread without a leaf packs the pages of another's.
 const ENOUGH_BYTES: usize = 112 << 20;
 
+/// Threads, and memory, of each of the tasks that run at the same time, at least; and how many do.
+const TASK_THREADS: usize = 4;
+const TASK_BYTES: usize = 112_000_000;
+const TASKS_AT_ONCE_MAX: usize = 8;
+
+/// What a thread that weaves takes besides what is accounted for, mostly what the allocator keeps for it;
+/// and the process.
+const THREAD_BYTES: usize = 25_000_000;
+const PROCESS_BYTES: usize = 40_000_000;
+
 /// Bytes of page buffers that wait, at most.
 const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;
 
@@ -200,6 +210,16 @@ pub(crate) struct Budget {
     limit_bytes: usize,
 }
 
+/// How tasks of a merge share threads and memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskShares {
+    /// How many run at the same time.
+    pub at_once: usize,
+    /// Threads of each, and its part of the limit.
+    pub threads: usize,
+    pub limit_bytes: usize,
+}
+
 /// Sizes for one merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergeSizes {
@@ -224,6 +244,15 @@ pub(crate) struct MergeSizes {
     pub spill_bytes: usize,
     /// A second leaf starts as long as all buffers together stay below this.
     pub enough_bytes: usize,
+}
+
+impl MergeSizes {
+    /// The same, where what does not change outputs is that of `part`, which has less memory.
+    pub(crate) fn within(self, part: &Self) -> Self {
+        let Self { key_rows, read_ahead_bytes, waiting_bytes, spill_bytes, enough_bytes, .. } =
+            *part;
+        Self { key_rows, read_ahead_bytes, waiting_bytes, spill_bytes, enough_bytes, ..self }
+    }
 }
 
 /// Sizes of one reader of Arrow arrays.
@@ -302,6 +331,28 @@ impl Budget {
             spill_bytes: enough_bytes / 4 * 3,
             enough_bytes,
         }
+    }
+
+    /// How `tasks` tasks, which need limits of `needed_bytes`, share threads and the limit: as many run at
+    /// the same time as have some threads and the memory to weave two leaves each.
+    #[must_use]
+    pub(crate) fn share_tasks(self, threads: usize, tasks: usize, needed_bytes: u64) -> TaskShares {
+        let needed = usize::try_from(needed_bytes).unwrap_or(usize::MAX).max(TASK_BYTES);
+        let threads_with = |task_bytes: usize| {
+            let left = self.limit_bytes.saturating_sub(task_bytes).saturating_sub(PROCESS_BYTES);
+            threads.min(left / THREAD_BYTES)
+        };
+        let share = |at_once: usize| {
+            let threads = threads_with(needed.saturating_mul(at_once));
+            let left = self.limit_bytes.saturating_sub(PROCESS_BYTES + threads * THREAD_BYTES);
+            TaskShares { at_once, threads: threads / at_once, limit_bytes: left / at_once }
+        };
+        let most = (threads / TASK_THREADS).min(tasks).min(TASKS_AT_ONCE_MAX);
+        let fits = |of: &TaskShares| of.threads >= TASK_THREADS;
+        (2..=most).rev().map(share).find(fits).unwrap_or_else(|| {
+            let threads = threads_with(TASK_BYTES).max(threads.min(TASK_THREADS));
+            TaskShares { at_once: 1, threads, limit_bytes: self.limit_bytes }
+        })
     }
 
     /// How many overlapping sources may be open at once, with pages of `bytes_each` in each.

@@ -42,10 +42,16 @@ struct CallState {
     cancel: Cancel,
     account: Account,
     buffers: Buffers,
+    /// What parts of a call share.
+    call: Arc<CallRecords>,
+    read_ahead_bytes: AtomicUsize,
+}
+
+struct CallRecords {
+    limit_bytes: usize,
     counters: Counters,
     faults: Faults,
     events: Events,
-    read_ahead_bytes: AtomicUsize,
 }
 
 impl fmt::Debug for Context {
@@ -68,16 +74,23 @@ impl Context {
     }
 
     fn build(limit_bytes: usize, faults: Faults) -> Self {
-        let account = Account::new(limit_bytes);
-        Self(Arc::new(CallState {
-            cancel: Cancel::default(),
-            buffers: Buffers::new(account.clone()),
-            account,
-            counters: Counters::default(),
-            faults,
-            events: Events::default(),
-            read_ahead_bytes: AtomicUsize::new(256 << 10),
-        }))
+        let (counters, events) = (Counters::default(), Events::default());
+        let call = Arc::new(CallRecords { limit_bytes, counters, faults, events });
+        Self::of_call(call, Cancel::default(), Account::new(limit_bytes))
+    }
+
+    /// A context for a part of the call, with so much of its memory: what is counted and recorded is that
+    /// of the call, and [`cancel`](Self::cancel) stops the part alone.
+    #[must_use]
+    pub(crate) fn part(&self, limit_bytes: usize) -> Self {
+        let state = &self.0;
+        Self::of_call(Arc::clone(&state.call), state.cancel.part(), state.account.part(limit_bytes))
+    }
+
+    fn of_call(call: Arc<CallRecords>, cancel: Cancel, account: Account) -> Self {
+        let (buffers, read_ahead_bytes) =
+            (Buffers::new(account.clone()), AtomicUsize::new(256 << 10));
+        Self(Arc::new(CallState { cancel, account, buffers, call, read_ahead_bytes }))
     }
 
     /// Asks the call to stop; it does within one page.
@@ -122,6 +135,11 @@ impl Context {
         Budget::new(self.limit_bytes())
     }
 
+    /// The shares of the limit of the whole call, for what must not depend on the parts it has.
+    pub(crate) fn call_budget(&self) -> Budget {
+        Budget::new(self.0.call.limit_bytes)
+    }
+
     /// Page buffers.
     pub(crate) fn buffers(&self) -> &Buffers {
         &self.0.buffers
@@ -139,33 +157,33 @@ impl Context {
 
     /// What counts the progress of the call.
     pub(crate) fn counters(&self) -> &Counters {
-        &self.0.counters
+        &self.0.call.counters
     }
 
     /// How far the call has come.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.0.counters.progress()
+        self.0.call.counters.progress()
     }
 
     /// The operations that a test makes fail.
     pub(crate) fn faults(&self) -> &Faults {
-        &self.0.faults
+        &self.0.call.faults
     }
 
     /// Keeps log messages of `level` (a number of Python's `logging`) and above; none is kept before.
     pub fn listen(&self, level: usize) {
-        self.0.events.listen(level);
+        self.0.call.events.listen(level);
     }
 
     /// Takes the log messages that were kept, in the order in which they were recorded.
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
-        self.0.events.take()
+        self.0.call.events.take()
     }
 
     /// Log messages of the call.
     pub(crate) fn events(&self) -> &Events {
-        &self.0.events
+        &self.0.call.events
     }
 }

@@ -27,7 +27,7 @@ mod progress;
 mod workers;
 
 pub use account::Charge;
-pub(crate) use budget::{Budget, MemoryStage, MergeSizes, ReaderSizes, ScanSizes};
+pub(crate) use budget::{Budget, MemoryStage, MergeSizes, ReaderSizes, ScanSizes, TaskShares};
 pub use context::Context;
 pub use events::Event;
 pub(crate) use events::Level;

@@ -268,6 +268,36 @@ fn sizes_at_the_default_limit() {
 }
 
 #[test]
+fn tasks_share_threads_and_memory() {
+    let share = |limit: usize, threads, tasks, needed| {
+        let TaskShares { at_once, threads, limit_bytes } =
+            Budget::new(limit).share_tasks(threads, tasks, needed);
+        (at_once, threads, limit_bytes)
+    };
+    // Few threads, or one task: all that there is.
+    for threads in 1..8 {
+        assert_eq!(share(512_000_000, threads, 9, 0), (1, threads, 512_000_000));
+    }
+    assert_eq!(share(512_000_000, 8, 1, 0), (1, 8, 512_000_000));
+    assert_eq!(share(512_000_000, 8, 9, 0), (2, 4, 136_000_000));
+    // More threads than there is memory for.
+    assert_eq!(share(512_000_000, 64, 9, 0), (2, 4, 123_500_000));
+    assert_eq!(share(512_000_000, 64, 1, 0), (1, 14, 512_000_000));
+    assert_eq!(share(16_000_000, 64, 9, 0), (1, 4, 16_000_000));
+    assert_eq!(share(4_000_000_000, 64, 9, 0), (8, 8, 295_000_000));
+    assert_eq!(share(4_000_000_000, 64, 3, 0), (3, 21, 786_666_666));
+    // Tasks whose pages need more than their share run one after the other.
+    assert_eq!(share(512_000_000, 8, 9, 136_000_000), (2, 4, 136_000_000));
+    assert_eq!(share(512_000_000, 8, 9, 137_000_000), (1, 8, 512_000_000));
+    for (limit, threads, tasks) in [(512_000_000, 64, 64), (4_000_000_000, 40, 5), (1 << 30, 17, 3)]
+    {
+        let (at_once, threads, each) = share(limit, threads, tasks, 0);
+        let all = at_once * (each + threads * THREAD_BYTES) + PROCESS_BYTES;
+        assert!(at_once > 1 && all <= limit, "{limit} {threads} {tasks}: {all}");
+    }
+}
+
+#[test]
 fn pages_of_sixteen_files_of_twenty_columns_stay_open() {
     // With 10.5 MB a file, a read of all columns of W1 spilled its rows and read pages twice.
     let budget = Budget::new(512_000_000);
