@@ -1,12 +1,18 @@
 """How merges use processors: one thread, two threads, and two processes with a task each.
 
     .venv/bin/python benches/python/cores.py [--workloads W1,W4] [--scale 1] [--rounds 3]
+    .venv/bin/python benches/python/cores.py --threads 16
 
 One process a run, in turns. *Waiting* is the share of the time of two threads in which the engine
 had nothing for them to do (`report.time.idle_s`). With one thread, putting rows in order
 (`order_s`) and the column that takes longest (`column_s`) are shares of the processor time: one
 thread at a time does either. The greater one bounds how many threads one task can use. Tasks of a
 plan share nothing.
+
+With `--threads`, how many of so many threads have work, on average, while the eight tasks of a plan
+run one after the other and at the same time, with enough memory for four at a time: all of their
+time but `idle_s`, by the wall time. It says what more cores could do: threads that have work wait for
+the few cores here.
 """
 
 from __future__ import annotations
@@ -28,6 +34,18 @@ import json, sys, plait
 plan, out, task, threads = json.loads(sys.argv[1])
 report = plait.Plan.from_json(open(plan).read()).execute(out, tasks=task, threads=threads)
 print(json.dumps(report.to_dict()["time"]))
+"""
+
+
+TASKS = """
+import json, sys, plait
+plan, out, threads, together = json.loads(sys.argv[1])
+plan = plait.Plan.from_json(open(plan).read())
+tasks = [None] if together else [[task.index] for task in plan.tasks]
+reports = [plan.execute(out, tasks=task, threads=threads) for task in tasks]
+times = [report.to_dict()["time"] for report in reports]
+most = max(report.memory.peak_accounted_bytes for report in reports)
+print(json.dumps({key: sum(time[key] for time in times) for key in times[0]} | {"bytes": most}))
 """
 
 
@@ -87,13 +105,55 @@ def measure(name: str, asked: argparse.Namespace) -> None:
     )
 
 
+def measure_many(name: str, asked: argparse.Namespace) -> None:
+    import plait
+
+    folder = asked.folder / f"{name}-{asked.scale:g}"
+    workloads.prepare(name, folder, asked.scale)
+    sources = sorted(folder.glob("in-*.parquet"))
+    planned = plait.plan(sources, outputs=8, if_exists="add", memory_limit="2GB")
+    plan, out = folder / "plan-8.json", folder / "out"
+    plan.write_text(planned.to_json())
+    seen: dict[bool, list[dict]] = {False: [], True: []}
+    for _ in range(asked.rounds):
+        for together, runs in seen.items():
+            shutil.rmtree(out, ignore_errors=True)
+            given = json.dumps([str(plan), str(out), asked.threads, together])
+            ran = subprocess.run(
+                [sys.executable, "-c", TASKS, given], check=True, capture_output=True, text=True
+            )
+            runs.append(json.loads(ran.stdout))
+    shutil.rmtree(out, ignore_errors=True)
+    middle = {
+        together: {key: statistics.median(times[key] for times in runs) for key in runs[0]}
+        for together, runs in seen.items()
+    }
+    busy = {
+        together: asked.threads - times["idle_s"] / times["wall_s"]
+        for together, times in middle.items()
+    }
+    alone, joint = middle[False], middle[True]
+    print(
+        f"{name}  {busy[False]:>13.1f}  {busy[True]:>13.1f}"
+        f"  {alone['cpu_s']:>6.1f} s  {joint['cpu_s']:>6.1f} s"
+        f"  {alone['bytes'] / 1e6:>5.0f} MB  {joint['bytes'] / 1e6:>5.0f} MB",
+        flush=True,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workloads", default=",".join(workloads.BY_DEFAULT))
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=ROOT / "bench-data")
+    parser.add_argument("--threads", type=int, help="how many of these have work")
     asked = parser.parse_args()
+    if asked.threads:
+        print("    one at a time  at a time      processor time        accounted", flush=True)
+        for name in asked.workloads.split(","):
+            measure_many(name, asked)
+        return
     print(
         "    1 thread  2 threads  waiting  2 processes   order   column  most threads", flush=True
     )

@@ -202,7 +202,8 @@ def merge(
             whole pages as they are, `"dict"` unites the dictionaries of the sources and copies ids
             instead of values. `()` decodes and encodes everything. The rows are the same either
             way.
-        threads: Number of threads; all processors by default. The result does not depend on it.
+        threads: Number of threads; all processors by default, as far as `memory_limit` has room.
+            The result does not depend on it.
         memory_limit: Memory for buffers, such as `"512MB"` or `"4G"`; a number counts bytes.
         if_exists: What to do when the folder holds Parquet files already, or the file exists:
             refuse, or add to the folder.

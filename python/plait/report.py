@@ -147,7 +147,8 @@ class Times(_Report):
     Two say whether more threads would help. `idle_s` is the time that threads had nothing to do,
     all threads together; with `threads=1` it is 0. `column_s` is the time of the column that took
     longest, summed over outputs. One thread at a time makes a column; others only compress its
-    pages. Rows are put in order (`order_s`) by one thread at a time, too.
+    pages. Rows are put in order (`order_s`) by one thread at a time, too. Seconds of stages are
+    sums over outputs, several of which may be made at the same time.
     """
 
     plan_s: float = 0.0
