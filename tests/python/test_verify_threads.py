@@ -50,7 +50,21 @@ def test_the_first_row_out_of_order_is_named_wherever_it_is(tmp_path, row, group
     assert [str(problem) for problem in report.problems] == [
         f"{path} is not sorted: row {row} has {got} after {before}"
     ]
-    assert (report.files[0].sorted, report.files[0].key_min) == (False, (10,))
+    file = report.files[0]
+    assert (file.sorted, file.key_min, file.key_max) == (False, (1,), (int(keys.max()),))
+
+
+@pytest.mark.parametrize("row", [83_334, 125_002, 131_073, 250_000])
+def test_a_single_key_out_of_order_may_overlap_another_file(tmp_path, row):
+    keys = np.arange(500_002)
+    keys[row] = 10**7
+    files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    pq.write_table(pa.table({"k": keys}), files[0])
+    pq.write_table(pa.table({"k": np.arange(500_002, 500_012)}), files[1])
+    for threads in (1, 2, 3, 7):
+        report = plait.verify(files, sort_by="k", check=False, threads=threads)
+        assert (report.files[0].key_max, report.disjoint) == ((10**7,), False)
+        assert len(report.problems) == 2
 
 
 def test_the_first_error_is_raised_however_many_threads_find_one(tmp_path):
@@ -70,6 +84,29 @@ def test_the_first_error_is_raised_however_many_threads_find_one(tmp_path):
         errors.append(str(raised.value))
     assert set(errors) == {errors[0]}
     assert "2.parquet" in errors[0]
+
+
+def test_the_error_of_one_file_does_not_depend_on_threads(tmp_path):
+    # Column `a` is damaged at its end, column `b` at its beginning.
+    rows = np.arange(400_000)
+    path = tmp_path / "a.parquet"
+    table = pa.table({"k": rows, "a": rows * 7, "b": rows * 11})
+    how = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=400_000, **how)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    data = bytearray(path.read_bytes())
+    for column, part in ((1, 0.9), (2, 0.1)):
+        chunk = group.column(column)
+        at = chunk.data_page_offset + int(chunk.total_compressed_size * part)
+        data[at : at + 8] = bytes(8)
+    path.write_bytes(data)
+    errors = []
+    for threads in (1, 2, 3, 7):
+        with pytest.raises(plait.CorruptSource) as raised:
+            plait.verify(path, sort_by="k", threads=threads)
+        errors.append(str(raised.value))
+    assert set(errors) == {errors[0]}
+    assert "column `a`" in errors[0]
 
 
 @pytest.mark.parametrize("threads", [0, 2000, "many"])

@@ -110,8 +110,16 @@ pub(crate) fn hash(
     let ahead = RowsAhead::new(rows.sources, rows.rows, rows.leaves, window, &cache, context);
     let none = || ContentHash::none(rows.leaves.len() + rows.constants.len());
     let parts = ahead
-        .fold(&workers, none, |hash, stretch| hash_stretch(rows, stretch, hash, &cache, context))?;
-    Ok(parts.iter().fold(none(), ContentHash::plus))
+        .fold(&workers, none, |hash, stretch| hash_stretch(rows, stretch, hash, &cache, context));
+    match parts {
+        Ok(parts) => Ok(parts.iter().fold(none(), ContentHash::plus)),
+        // How rows are shared depends on threads, and so does what is met first in a file.
+        Err((source, error)) if workers.count() > 1 => {
+            let (sources, of) = (&rows.sources[source..=source], &rows.rows[source..=source]);
+            hash(&HashedRows { sources, rows: of, ..*rows }, Some(1), context).and(Err(error))
+        }
+        Err((_, error)) => Err(error),
+    }
 }
 
 /// Adds the rows of one window.
@@ -123,7 +131,8 @@ fn hash_stretch(
     context: &Context,
 ) -> Result<()> {
     let Some(source) = rows.sources.get(stretch.source) else { return Ok(()) };
-    let n = stretch.rows.end - stretch.rows.start;
+    let live = source.among(vec![stretch.rows.clone()]);
+    let n: u64 = live.iter().map(|rows| rows.end - rows.start).sum();
     let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
     let _charge = context.charge(mixed.len() * size_of::<u128>());
     let mut leaves = rows.leaves.iter();
@@ -132,7 +141,7 @@ fn hash_stretch(
             Some(bytes) => mix_constant(i, bytes, &mut mixed),
             None => match leaves.next() {
                 Some(leaf) => with_physical!(leaf.descr.physical_type(), T => {
-                    hash_leaf::<T>(source, leaf, i, stretch.rows.start, &mut mixed, cache, context)?
+                    hash_leaf::<T>(source, leaf, i, &live, &mut mixed, cache, context)?
                 }),
                 None => 0,
             },
@@ -156,26 +165,28 @@ fn mix_constant(place: usize, bytes: &[u8], mixed: &mut [u128]) -> u128 {
     hash.wrapping_mul(mixed.len() as u128)
 }
 
-/// Hashes a leaf, which counts as leaf `place` of the rows.
+/// Hashes a leaf of the rows in `live`, which ascend; it counts as leaf `place` of the rows.
 fn hash_leaf<T: DataType>(
     source: &Arc<Source>,
     output: &OutputLeaf,
     place: usize,
-    start: u64,
+    live: &[Range<u64>],
     mixed: &mut [u128],
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<u128> {
-    let mut leaf = leaf::open::<T>(source, output, start, cache, context)?;
+    let (Some(first), Some(last)) = (live.first(), live.last()) else { return Ok(0) };
+    let mut leaf = leaf::open::<T>(source, output, first.start, cache, context)?;
     let (max_def, max_rep) = (output.descr.max_def_level(), output.descr.max_rep_level());
     let seed = place as u64;
     let mut span = Span::<T::T>::default();
     let mut bytes = Vec::new();
     let mut sum = 0u128;
-    let mut row = 0;
-    while row < mixed.len() {
+    let (mut row, mut live, mut slots) = (first.start, live.iter().peekable(), mixed.iter_mut());
+    while row < last.end {
         span.clear();
-        let read = leaf.read(SPAN_ROWS.min(mixed.len() - row), &mut span)?;
+        let left = usize::try_from(last.end - row).unwrap_or(usize::MAX);
+        let read = leaf.read(SPAN_ROWS.min(left), &mut span)?;
         if read == 0 {
             return Err(Error::new(Kind::CorruptSource, "column ends before its rows")
                 .with_path(source.path())
@@ -184,7 +195,7 @@ fn hash_leaf<T: DataType>(
         let entries = if max_def > 0 { span.def.len() } else { span.values.len() };
         let mut values = span.values.iter();
         let mut entry = 0;
-        for slot in &mut mixed[row..row + read] {
+        for row in row..row + read as u64 {
             bytes.clear();
             loop {
                 let def = span.def.get(entry).copied().unwrap_or(max_def);
@@ -201,12 +212,17 @@ fn hash_leaf<T: DataType>(
                 }
                 bytes.extend_from_slice(&next.to_le_bytes());
             }
+            while live.next_if(|rows| rows.end <= row).is_some() {}
+            if live.peek().is_none_or(|rows| row < rows.start) {
+                continue; // the source passes over it
+            }
+            let Some(slot) = slots.next() else { break };
             let hash = XxHash3_128::oneshot_with_seed(seed, &bytes);
             sum = sum.wrapping_add(hash);
             // Order of leaves matters here, so that values cannot move between rows or leaves.
             *slot = slot.wrapping_mul(MIX).wrapping_add(hash);
         }
-        row += read;
+        row += read as u64;
     }
     Ok(sum)
 }

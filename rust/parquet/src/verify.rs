@@ -114,9 +114,9 @@ pub struct VerifiedFile {
     pub path: String,
     /// Rows.
     pub rows: u64,
-    /// First key.
+    /// The least key.
     pub key_min: Vec<Option<ShownValue>>,
-    /// Last key.
+    /// The greatest key.
     pub key_max: Vec<Option<ShownValue>>,
     /// Whether every key is at least the one before it.
     pub sorted: bool,
@@ -257,7 +257,7 @@ pub(crate) fn verify_in(
     Ok(report)
 }
 
-/// Keys of a file: its index, the first, and the largest.
+/// Keys of a file: its index, the least, and the greatest.
 type KeyRange = (usize, Vec<u8>, Vec<u8>);
 
 /// What the keys of rows that follow each other show.
@@ -265,7 +265,8 @@ struct CheckedKeys {
     at: SourceRows,
     first: Vec<u8>,
     last: Vec<u8>,
-    largest: Vec<u8>,
+    least: Vec<u8>,
+    greatest: Vec<u8>,
     /// The first key that is smaller than the one before it.
     disorder: Option<Disorder>,
 }
@@ -280,8 +281,16 @@ impl CheckedKeys {
         self.disorder = self.disorder.take().or_else(between).or(next.disorder);
         self.at.rows.end = next.at.rows.end;
         self.last = next.last;
-        if self.largest < next.largest {
-            self.largest = next.largest;
+        self.include(next.least);
+        self.include(next.greatest);
+    }
+
+    /// Takes `key` into account for the least and the greatest.
+    fn include(&mut self, key: Vec<u8>) {
+        if key < self.least {
+            self.least = key;
+        } else if key > self.greatest {
+            self.greatest = key;
         }
     }
 }
@@ -320,9 +329,9 @@ fn check_order(
                     render(&keys.shape, before)
                 ));
             }
-            file.key_min = key_values(keys, &found.first)?;
-            file.key_max = key_values(keys, &found.largest)?;
-            ranges.push((i, found.first, found.largest));
+            file.key_min = key_values(keys, &found.least)?;
+            file.key_max = key_values(keys, &found.greatest)?;
+            ranges.push((i, found.least, found.greatest));
         }
         report.files.push(file);
     }
@@ -349,7 +358,15 @@ fn check_keys(
         let Some(source) = sources.get(at.source) else { return Ok(()) };
         checked.extend(check_rows(source, at, keys, &cache, context)?);
         Ok(())
-    })?;
+    });
+    let parts: Vec<Vec<CheckedKeys>> = match parts {
+        Ok(parts) => parts,
+        // How rows are shared depends on threads, and so does what is met first in a file.
+        Err((source, error)) if workers.count() > 1 => {
+            return check_keys(&sources[source..=source], keys, Some(1), context).and(Err(error));
+        }
+        Err((_, error)) => return Err(error),
+    };
     let mut checked: Vec<CheckedKeys> = parts.into_iter().flatten().collect();
     checked.sort_by_key(|keys| (keys.at.source, keys.at.rows.start));
     Ok(checked)
@@ -370,29 +387,37 @@ fn check_rows(
     while reader.row() < at.rows.end {
         context.check_cancelled()?;
         let left = usize::try_from(at.rows.end - reader.row()).unwrap_or(usize::MAX);
+        let start = reader.row();
         let Some((batch, _)) = reader.next(KEY_ROWS.min(left))? else { break };
+        let key = |row| batch.to_bytes(&keys.shape, row);
+        let last = key(batch.len() - 1);
         let checked = checked.get_or_insert_with(|| CheckedKeys {
             at: at.clone(),
-            first: batch.to_bytes(&keys.shape, 0),
-            last: Vec::new(),
-            largest: Vec::new(),
+            first: key(0),
+            last: last.clone(),
+            least: key(0),
+            greatest: key(0),
             disorder: None,
         });
-        checked.last = batch.to_bytes(&keys.shape, batch.len() - 1);
-        if checked.largest < checked.last {
-            checked.largest.clone_from(&checked.last);
-        }
         if checked.disorder.is_some() {
+            (0..batch.len()).for_each(|row| checked.include(key(row)));
+            checked.last = last;
             continue;
         }
         match merge.supply(SourceId(0), batch, false) {
-            Ok(()) => while merge.step(u64::MAX, None, &mut runs) == Stop::Full {},
+            Ok(()) => {
+                while merge.step(u64::MAX, None, &mut runs) == Stop::Full {}
+                runs.clear();
+                checked.include(last.clone());
+                checked.last = last;
+            }
             Err(disorder) => {
                 let row = at.rows.start + disorder.row;
                 checked.disorder = Some(Disorder { row, ..disorder });
+                // Once more, for the least and the greatest of these keys.
+                reader = KeyReader::open(source, keys, start, cache, context)?;
             }
         }
-        runs.clear();
     }
     Ok(checked)
 }

@@ -132,7 +132,11 @@ pub(crate) fn will_read_chunk(
 const STRETCHES_AHEAD: usize = 64;
 const AHEAD_BYTES: u64 = 4 << 20;
 
-/// Rows of one source that follow each other.
+/// Rows that are not of a source and are read in one go with those around them: to open leaves anew
+/// behind them would take longer.
+const PASSED_ROWS_MAX: u64 = 4096;
+
+/// Rows of one source that follow each other, but for few that are not of the source.
 #[derive(Clone)]
 pub(crate) struct SourceRows {
     pub(crate) source: usize,
@@ -196,13 +200,13 @@ impl<'a> RowsAhead<'a> {
     /// stretch begins.
     ///
     /// # Errors
-    /// The first of `work`, by place.
+    /// The first of `work`, by place, and the index of its source.
     pub(crate) fn fold<T: Send>(
         self,
         workers: &dyn Workers,
         begin: impl Fn() -> T + Sync,
         work: impl Fn(&mut T, &SourceRows) -> Result<()> + Sync,
-    ) -> Result<Vec<T>> {
+    ) -> Result<Vec<T>, (usize, Error)> {
         let shared = Mutex::new(SharedStretches { ahead: self, given: 0, failed: None });
         let lock = || -> MutexGuard<'_, SharedStretches<'_>> {
             shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -212,13 +216,14 @@ impl<'a> RowsAhead<'a> {
             loop {
                 let Some((place, stretch)) = lock().next() else { break };
                 if let Err(error) = work(&mut value, &stretch) {
-                    lock().fail(place, error);
+                    lock().fail(place, (stretch.source, error));
                 }
             }
             Ok(value)
-        })?;
+        });
+        let made = made.map_err(|error| (0, error))?;
         match shared.into_inner().unwrap_or_else(PoisonError::into_inner).failed {
-            Some((_, error)) => Err(error),
+            Some((_, failed)) => Err(failed),
             None => Ok(made),
         }
     }
@@ -228,9 +233,9 @@ impl<'a> RowsAhead<'a> {
             let (at, row) = self.next;
             let (source, rows) = (self.sources.get(at)?, self.rows.get(at)?);
             let live = source.next_rows(row.unwrap_or(rows.start));
-            let end = live.end.min(rows.end).min(live.start.saturating_add(self.rows_max));
-            if live.start < end {
-                let end = whole_groups(source, live.start..end);
+            let most = rows.end.min(live.start.saturating_add(self.rows_max));
+            if live.start < most.min(live.end) {
+                let end = whole_groups(source, live.start..near_rows(source, &live, most));
                 self.next = (at, Some(end));
                 return Some(SourceRows { source: at, rows: live.start..end });
             }
@@ -284,6 +289,19 @@ impl Iterator for RowsAhead<'_> {
     }
 }
 
+/// The end of `live` rows and of those that follow with few others between them, at most `most`.
+fn near_rows(source: &Source, live: &Range<u64>, most: u64) -> u64 {
+    let mut end = live.end.min(most);
+    while end < most {
+        let next = source.next_rows(end);
+        if next.start >= most || next.start - end > PASSED_ROWS_MAX {
+            break;
+        }
+        end = next.end.min(most);
+    }
+    end
+}
+
 /// The end of the last row group that ends in `rows`; that of `rows`, if none does. Who begins inside of a
 /// chunk reads its dictionary and a page again.
 fn whole_groups(source: &Source, rows: Range<u64>) -> u64 {
@@ -304,7 +322,8 @@ pub(crate) fn shared_rows(rows: &[Range<u64>], threads: usize, bounds: Range<u64
 struct SharedStretches<'a> {
     ahead: RowsAhead<'a>,
     given: usize,
-    failed: Option<(usize, Error)>,
+    /// Its place, its source and its error.
+    failed: Option<(usize, (usize, Error))>,
 }
 
 impl SharedStretches<'_> {
@@ -317,9 +336,9 @@ impl SharedStretches<'_> {
         Some((self.given, stretch))
     }
 
-    fn fail(&mut self, place: usize, error: Error) {
+    fn fail(&mut self, place: usize, failed: (usize, Error)) {
         if self.failed.as_ref().is_none_or(|(first, _)| place < *first) {
-            self.failed = Some((place, error));
+            self.failed = Some((place, failed));
         }
     }
 }

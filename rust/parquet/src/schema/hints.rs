@@ -42,7 +42,7 @@ pub(super) fn merge(
     descr: &SchemaDescriptor,
     kept: &[KeyValue],
 ) -> Option<KeyValue> {
-    let first = sources.iter().find_map(|(_, footer)| hint_of(footer))?;
+    let first = sources.iter().find_map(|(_, footer)| hint_of(footer).filter(is_read(footer)))?;
     if let [hinted] = seen.as_slice() {
         let narrow = |s: &Schema| s.fields().iter().any(|f| has_narrow_keys(f.data_type()));
         if sources.len() == 1 || !hinted.as_ref().is_some_and(narrow) {
@@ -68,6 +68,12 @@ pub(super) fn without(
     let mut metadata = schema.metadata().clone();
     metadata.retain(|key, _| !lists_columns(key));
     accepted(left, &arrow(left, None)?, fields, metadata)
+}
+
+/// Whether a hint of `footer` can be read, as far as its schema can be read without.
+fn is_read(footer: &FileMetaData) -> impl Fn(&&str) -> bool {
+    let descr = footer.schema_descr();
+    move |hint| arrow(descr, Some(hint)).is_some() || arrow(descr, None).is_none()
 }
 
 pub(super) fn hint_of(footer: &FileMetaData) -> Option<&str> {

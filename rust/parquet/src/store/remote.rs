@@ -193,8 +193,8 @@ impl Bucket for Remote {
         let path = self.path(key)?;
         let options = ranged(&range, meta);
         let get = |store: Arc<dyn ObjectStore>| {
-            let (path, options) = (path.clone(), options.clone());
-            async move { bytes_of(store.get_opts(&path, options).await?).await }
+            let (path, options, tag) = (path.clone(), options.clone(), meta.tag.clone());
+            async move { bytes_of(same(store.get_opts(&path, options).await?, tag)?).await }
         };
         let read = self.run(Duration::ZERO, get)?;
         read.map_err(|e| match e {
@@ -213,10 +213,12 @@ impl Bucket for Remote {
         done: ReadDone,
     ) -> Option<BegunRead> {
         let (path, options) = (self.path(key).ok()?, ranged(&range, meta));
+        let tag = meta.tag.clone();
         let store = self.client().ok()?.store;
         let (handle, process) = self.driver.handle().ok()?;
         let task = handle.spawn(async move {
-            done(match store.get_opts(&path, options).await {
+            let answer = store.get_opts(&path, options).await;
+            done(match answer.and_then(|answer| same(answer, tag)) {
                 Ok(answer) => bytes_of(answer).await.ok(),
                 Err(_) => None,
             });
@@ -378,6 +380,18 @@ fn meta_of(meta: ObjectMeta) -> Meta {
         modified: meta.e_tag.is_none().then(|| meta.last_modified.to_rfc3339()),
         modified_at: Some(meta.last_modified.into()),
         tag: meta.e_tag,
+    }
+}
+
+/// The answer, unless it is of another version than the one with this `tag`: some servers ignore
+/// `If-Match`.
+fn same(answer: GetResult, tag: Option<String>) -> object_store::Result<GetResult> {
+    match (&answer.meta.e_tag, tag) {
+        (Some(now), Some(then)) if *now != then => Err(object_store::Error::Precondition {
+            path: answer.meta.location.to_string(),
+            source: format!("version {now} instead of {then}").into(),
+        }),
+        _ => Ok(answer),
     }
 }
 
