@@ -214,3 +214,23 @@ def test_row_groups_that_memory_makes_small_are_told(tmp_path):
     assert any("memory_limit allows row groups" in warning for warning in report.warnings)
     report = plait.merge(paths, tmp_path / "p.parquet", memory_limit="1GB", **options)
     assert report.warnings == ()
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_an_arrow_schema_that_cannot_be_decoded_is_left_out(tmp_path, damaged):
+    files = []
+    for i in range(2):
+        path = tmp_path / f"{i}.parquet"
+        table = pa.table({"k": range(i, 100, 2), "v": pa.array(["x"] * 50, pa.large_string())})
+        pq.write_table(table, path)
+        if i < damaged:
+            data = bytearray(path.read_bytes())
+            at = data.index(b"ARROW:schema") + 60
+            data[at : at + 4] = bytes(4)
+            path.write_bytes(data)
+        files.append(path)
+    out = tmp_path / "out.parquet"
+    plait.merge(files, out, sort_by="k", verify="content")
+    read = pq.read_table(out)
+    assert read["k"].to_pylist() == list(range(100))
+    assert read.schema.field("v").type == (pa.large_string() if damaged == 1 else pa.string())
