@@ -74,6 +74,21 @@ def test_outputs_do_not_depend_on_tasks_at_a_time(sources, tmp_path, layout):
     assert np.array_equal(np.sort(read["k"].to_numpy()), np.sort(keys))
 
 
+def test_outputs_do_not_depend_on_how_many_keys_are_read_at_once(tmp_path):
+    # Of 60 files, 2,666 keys are read at once by one task, and 708 by each of two.
+    rng = np.random.default_rng(59)
+    files = tmp_path / "sources"
+    files.mkdir()
+    for i in range(60):
+        keys = np.sort(rng.integers(0, 1_000_000, 6_000))
+        pq.write_table(
+            pa.table({"k": keys, "v": [f"{key:x}" for key in keys]}), files / f"{i}.parquet"
+        )
+    for threads in (1, 8):
+        plait.merge(files, tmp_path / f"{threads}", sort_by="k", outputs=4, threads=threads)
+    assert digests(tmp_path / "1") == digests(tmp_path / "8")
+
+
 def test_rows_that_are_dropped_do_not_depend_on_threads(sources, tmp_path):
     for i, threads in enumerate(({"threads": 1}, {"threads": 16})):
         how = {"sort_by": "k", "outputs": 4, "on_duplicate": "keep_last", **threads}

@@ -18,7 +18,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use plait_core::Result;
+use plait_core::{Error, Kind, Result};
 
 use super::{FileSchema, levels};
 use crate::leaf::{LocationCache, ReadOn, will_read_chunk};
@@ -111,7 +111,17 @@ impl Located {
             )
         })?
         .map_err(unwrap_error)?;
-        Ok(LocatedRows { reader, kept })
+        let leaves = leaves.map_or_else(|| (0..self.source.num_leaves()).collect(), <[_]>::to_vec);
+        let (of, rows) = (self.clone(), rows.to_vec());
+        Ok(LocatedRows { reader, kept, of, row_group, rows, leaves })
+    }
+
+    /// Whether `rows` of one leaf cannot be decoded.
+    fn fails(&self, row_group: usize, rows: &[Range<usize>], leaf: usize) -> bool {
+        let Ok(mut alone) = self.open(row_group, rows, Some(&[leaf]), BATCH_ROWS) else {
+            return true;
+        };
+        guard(|| alone.reader.any(|batch| batch.is_err())).unwrap_or(true)
     }
 
     /// Says which rows of a row group are read soon.
@@ -193,6 +203,9 @@ impl Located {
     }
 }
 
+/// Rows of a batch where columns are read one by one to find the one that is damaged.
+const BATCH_ROWS: usize = 8192;
+
 /// Bytes of the decoders and buffers of a leaf that is open: of 10,000 files they count.
 const READER_BYTES: u64 = 8 << 10;
 
@@ -200,6 +213,11 @@ const READER_BYTES: u64 = 8 << 10;
 pub(crate) struct LocatedRows {
     reader: ParquetRecordBatchReader,
     kept: Kept,
+    /// What is read, for errors.
+    of: Located,
+    row_group: usize,
+    rows: Vec<Range<usize>>,
+    leaves: Vec<usize>,
 }
 
 impl LocatedRows {
@@ -208,8 +226,22 @@ impl LocatedRows {
     /// # Errors
     /// Whatever is wrong with the file. Fewer rows are no error.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
-        let next = guard(|| self.reader.next().transpose())?;
-        next.map_err(|e| self.kept.explain(e))
+        let next = guard(|| self.reader.next().transpose());
+        let next = next.and_then(|next| next.map_err(|e| self.kept.explain(e)));
+        next.map_err(|e| self.in_column(e))
+    }
+
+    /// `error` with the column that cannot be decoded: the Arrow reader does not name it, so each is read
+    /// alone.
+    fn in_column(&self, error: Error) -> Error {
+        if error.kind() != Kind::CorruptSource || error.column().is_some() {
+            return error;
+        }
+        let fails = |leaf: &&usize| self.of.fails(self.row_group, &self.rows, **leaf);
+        match self.leaves.iter().find(fails) {
+            Some(leaf) => error.with_column(self.of.source.schema().column(*leaf).path().string()),
+            None => error,
+        }
     }
 }
 

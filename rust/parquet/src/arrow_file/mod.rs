@@ -329,13 +329,38 @@ impl Batches {
                 Ok(Some(Err(e))) => {
                     let e = shared.kept.explain(e);
                     self.reader = None;
-                    return Err(e);
+                    return Err(self.in_column(e));
                 }
                 Err(e) => {
                     self.reader = None;
-                    return Err(e);
+                    return Err(self.in_column(e));
                 }
             }
+        }
+    }
+
+    /// `error` with the column that cannot be decoded: the Arrow reader does not name it, so each is read
+    /// alone.
+    fn in_column(&self, error: Error) -> Error {
+        if error.kind() != Kind::CorruptSource || error.column().is_some() {
+            return error;
+        }
+        let descr = self.footer.file_metadata().schema_descr();
+        let rows = self.row..self.request.rows.end.min(self.row + self.step as u64);
+        let fails = |leaf: &&usize| {
+            let mask = ProjectionMask::leaves(descr, [**leaf]);
+            let levels = guard(|| parquet_to_arrow_field_levels(descr, mask, None));
+            let Ok(Ok(levels)) = levels else { return false };
+            let Ok((mut reader, shared)) = self.build_of(&levels, rows.clone()) else {
+                return true;
+            };
+            shared.load.begin();
+            let failed = guard(|| reader.any(|batch| batch.is_err())).unwrap_or(true);
+            failed && !shared.load.is_over()
+        };
+        match self.request.leaves.iter().find(fails) {
+            Some(leaf) => error.with_column(descr.column(*leaf).path().string()).with_row(self.row),
+            None => error,
         }
     }
 
@@ -344,6 +369,14 @@ impl Batches {
     }
 
     fn build(&self, rows: Range<u64>) -> Result<(ParquetRecordBatchReader, Arc<Shared>)> {
+        self.build_of(&self.levels, rows)
+    }
+
+    fn build_of(
+        &self,
+        levels: &FieldLevels,
+        rows: Range<u64>,
+    ) -> Result<(ParquetRecordBatchReader, Arc<Shared>)> {
         let limit = self.context.limit_bytes();
         let leaves = self.request.leaves.len();
         let shared = Arc::new(Shared {
@@ -372,7 +405,7 @@ impl Batches {
         let selection = selection.filter(|_| !is_all);
         let reader = guard(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(
-                &self.levels,
+                levels,
                 &groups,
                 self.step.max(1),
                 selection,
