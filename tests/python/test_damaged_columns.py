@@ -1,5 +1,7 @@
 """Values that cannot be decoded: every call says in which column."""
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -54,3 +56,23 @@ def test_the_column_is_named(damaged, tmp_path, call):
 def test_columns_that_are_whole_can_be_read(damaged):
     assert rows(plait.read(damaged, columns=["k", "whole", "behind"], sort_by="k")) == ROWS
     assert rows(plait.scan(damaged, columns=["k", "behind"])) == ROWS
+
+
+@pytest.mark.parametrize("call", ["scan", "merge"])
+def test_deltas_of_duckdb_that_are_wider_than_their_column_are_explained(tmp_path, call):
+    values = np.random.default_rng(8).integers(0, 2**32, 3_000)
+    table = pa.table({"k": range(3_000), "wide": pa.array(values, pa.uint32())})
+    path = tmp_path / "wide.parquet"
+    with duckdb.connect() as connection:
+        connection.register("source", table)
+        connection.execute(f"copy source to '{path}' (format parquet, parquet_version 'V2')")
+
+    def read():
+        if call == "scan":
+            return pa.Table.from_batches(list(plait.scan(path)))
+        plait.merge(path, tmp_path / "out.parquet", sort_by="k", copy_tiers=())
+        return pq.read_table(tmp_path / "out.parquet")
+
+    with pytest.raises(plait.CorruptSource, match="wide") as raised:
+        read()
+    assert (raised.value.column, "DuckDB" in raised.value.hint) == ("wide", True)

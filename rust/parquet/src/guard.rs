@@ -68,10 +68,21 @@ pub(crate) fn unwrap_error(e: ParquetError) -> Error {
             Error::new(Kind::Unsupported, "encoding is not supported").with_got(what)
         }
         ParquetError::General(what) | ParquetError::EOF(what) | ParquetError::ArrowError(what) => {
-            Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_got(what)
+            let is_wide = has_wide_deltas(&what);
+            let error = Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_got(what);
+            if is_wide { error.with_hint(WIDE_DELTAS) } else { error }
         }
         e => Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(e),
     }
+}
+
+/// What to do about deltas that are wider than their column: DuckDB 2.0 writes them.
+pub(crate) const WIDE_DELTAS: &str = "deltas of this column have more bits than its values, as some \
+     versions of DuckDB write with parquet_version 'V2'; write the file again with 'V1'";
+
+/// Whether the parquet crate says so.
+pub(crate) fn has_wide_deltas(text: &str) -> bool {
+    text.contains("'min_delta' too large") || text.contains("first value too large")
 }
 
 /// Gives our error back out of an I/O error. Sources are read through `store`, whose errors are

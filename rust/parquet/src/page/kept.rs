@@ -11,6 +11,7 @@ use parquet::errors::ParquetError;
 use plait_core::{Error, Kind};
 
 use super::unwrap_error;
+use crate::guard::{WIDE_DELTAS, has_wide_deltas};
 
 /// What a store said last; clones share it.
 #[derive(Clone, Default)]
@@ -31,7 +32,10 @@ impl Kept {
             (Some(kept), _) => kept,
             (None, ArrowError::ExternalError(inner)) => unwrap_error(ParquetError::External(inner)),
             (None, error) => {
-                Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(error)
+                let is_wide = has_wide_deltas(&error.to_string());
+                let error =
+                    Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(error);
+                if is_wide { error.with_hint(WIDE_DELTAS) } else { error }
             }
         }
     }
