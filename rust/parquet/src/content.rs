@@ -114,7 +114,7 @@ pub(crate) fn hash(
     match parts {
         Ok(parts) => Ok(parts.iter().fold(none(), ContentHash::plus)),
         // How rows are shared depends on threads, and so does what is met first in a file.
-        Err((source, error)) if workers.count() > 1 => {
+        Err((source, error)) if workers.count() > 1 && error.kind() == Kind::CorruptSource => {
             let (sources, of) = (&rows.sources[source..=source], &rows.rows[source..=source]);
             hash(&HashedRows { sources, rows: of, ..*rows }, Some(1), context).and(Err(error))
         }

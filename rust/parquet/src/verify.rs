@@ -362,7 +362,7 @@ fn check_keys(
     let parts: Vec<Vec<CheckedKeys>> = match parts {
         Ok(parts) => parts,
         // How rows are shared depends on threads, and so does what is met first in a file.
-        Err((source, error)) if workers.count() > 1 => {
+        Err((source, error)) if workers.count() > 1 && error.kind() == Kind::CorruptSource => {
             return check_keys(&sources[source..=source], keys, Some(1), context).and(Err(error));
         }
         Err((_, error)) => return Err(error),

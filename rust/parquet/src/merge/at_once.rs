@@ -147,7 +147,11 @@ impl<'p, 'f> Together<'p, 'f> {
     /// Ends the task at `place`; gives how many are done. Once one failed, those behind it stop.
     fn end(&mut self, place: usize, part: &'p FramePart<'f>, times: Times, is_done: bool) -> usize {
         self.running.retain(|(running, _)| *running != place);
-        self.idle.push(part);
+        // A part that was stopped is not used again: a task before the one that failed may be about to
+        // begin.
+        if self.failed.is_none_or(|failed| place <= failed) {
+            self.idle.push(part);
+        }
         self.times.add(&times);
         match is_done {
             true => self.done += 1,
