@@ -40,6 +40,8 @@ use crate::store;
 const WINDOW_ROWS: Range<u64> = 1 << 14..1 << 20;
 /// Rows read at once.
 const SPAN_ROWS: usize = 1024;
+/// Bytes of a row that are hashed in one go. Longer rows are hashed part by part, not copied.
+const PART_BYTES: usize = 1 << 14;
 
 /// Rows to hash: sources in the shape of the output's leaves.
 pub(crate) struct HashedRows<'a> {
@@ -178,9 +180,8 @@ fn hash_leaf<T: DataType>(
     let (Some(first), Some(last)) = (live.first(), live.last()) else { return Ok(0) };
     let mut leaf = leaf::open::<T>(source, output, first.start, cache, context)?;
     let (max_def, max_rep) = (output.descr.max_def_level(), output.descr.max_rep_level());
-    let seed = place as u64;
+    let mut bytes = RowBytes::new(place as u64);
     let mut span = Span::<T::T>::default();
-    let mut bytes = Vec::new();
     let mut sum = 0u128;
     let (mut row, mut live, mut slots) = (first.start, live.iter().peekable(), mixed.iter_mut());
     while row < last.end {
@@ -196,28 +197,27 @@ fn hash_leaf<T: DataType>(
         let mut values = span.values.iter();
         let mut entry = 0;
         for row in row..row + read as u64 {
-            bytes.clear();
             loop {
                 let def = span.def.get(entry).copied().unwrap_or(max_def);
-                put_level(def, &mut bytes);
+                bytes.level(def);
                 if def == max_def
                     && let Some(value) = values.next()
                 {
-                    put_value(value.as_bytes(), &mut bytes);
+                    bytes.value(value.as_bytes());
                 }
                 entry += 1;
                 let next = span.rep.get(entry).copied().unwrap_or(0);
                 if max_rep == 0 || next == 0 || entry >= entries {
                     break;
                 }
-                bytes.extend_from_slice(&next.to_le_bytes());
+                bytes.level(next);
             }
+            let hash = bytes.finish();
             while live.next_if(|rows| rows.end <= row).is_some() {}
             if live.peek().is_none_or(|rows| row < rows.start) {
                 continue; // the source passes over it
             }
             let Some(slot) = slots.next() else { break };
-            let hash = XxHash3_128::oneshot_with_seed(seed, &bytes);
             sum = sum.wrapping_add(hash);
             // Order of leaves matters here, so that values cannot move between rows or leaves.
             *slot = slot.wrapping_mul(MIX).wrapping_add(hash);
@@ -225,6 +225,56 @@ fn hash_leaf<T: DataType>(
         row += read as u64;
     }
     Ok(sum)
+}
+
+/// The bytes of one row of a leaf, which are hashed.
+struct RowBytes {
+    seed: u64,
+    /// Those that are not hashed yet.
+    part: Vec<u8>,
+    /// Those before, if the row is long.
+    hashed: Option<XxHash3_128>,
+}
+
+impl RowBytes {
+    fn new(seed: u64) -> Self {
+        Self { seed, part: Vec::new(), hashed: None }
+    }
+
+    fn level(&mut self, level: i16) {
+        if self.part.len() >= PART_BYTES {
+            self.hash_part();
+        }
+        put_level(level, &mut self.part);
+    }
+
+    fn value(&mut self, value: &[u8]) {
+        if self.part.len() + value.len() <= PART_BYTES {
+            return put_value(value, &mut self.part);
+        }
+        put_len(value, &mut self.part);
+        self.hash_part().write(value);
+    }
+
+    fn hash_part(&mut self) -> &mut XxHash3_128 {
+        let hashed = self.hashed.get_or_insert_with(|| XxHash3_128::with_seed(self.seed));
+        hashed.write(&self.part);
+        self.part.clear();
+        hashed
+    }
+
+    /// The hash of the row, the same however it was put together. The next row begins.
+    fn finish(&mut self) -> u128 {
+        let hash = match self.hashed.take() {
+            None => XxHash3_128::oneshot_with_seed(self.seed, &self.part),
+            Some(mut hashed) => {
+                hashed.write(&self.part);
+                hashed.finish_128()
+            }
+        };
+        self.part.clear();
+        hash
+    }
 }
 
 /// An odd 128-bit constant: digits of the golden ratio.
@@ -295,8 +345,12 @@ fn put_level(level: i16, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&level.to_le_bytes());
 }
 
-fn put_value(value: &[u8], bytes: &mut Vec<u8>) {
+fn put_len(value: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
+}
+
+fn put_value(value: &[u8], bytes: &mut Vec<u8>) {
+    put_len(value, bytes);
     bytes.extend_from_slice(value);
 }
 
@@ -329,4 +383,31 @@ pub(crate) fn hash_outputs(
     let leaves = output_leaves(&reconciled);
     let (sources, rows) = (&sources, &whole(&sources));
     hash(&HashedRows { sources, rows, leaves: &leaves, constants }, threads, context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_hashed_in_parts_have_the_hash_of_their_bytes() {
+        let mut row = RowBytes::new(7);
+        for lens in [vec![], vec![3], vec![8; 20_000], vec![40_000, 1, PART_BYTES, 0], vec![50_000]]
+        {
+            let mut bytes = Vec::new();
+            for (i, len) in lens.iter().enumerate() {
+                let value: Vec<u8> = (0..*len).map(|n| (n * 31 + i) as u8).collect();
+                row.level(i as i16);
+                row.value(&value);
+                put_level(i as i16, &mut bytes);
+                put_value(&value, &mut bytes);
+            }
+            for _ in 0..20_000 {
+                row.level(1);
+                put_level(1, &mut bytes);
+            }
+            assert!(row.part.capacity() <= 2 * PART_BYTES);
+            assert_eq!(row.finish(), XxHash3_128::oneshot_with_seed(7, &bytes), "{lens:?}");
+        }
+    }
 }
