@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +31,12 @@ def pytest_collection_modifyitems(items):
         for i, item in enumerate(of):
             if i not in few:
                 item.add_marker(pytest.mark.long)
+
+
+def pytest_configure():
+    """Lets processes that tests start be interrupted, also where a shell runs pytest with `&`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item):
