@@ -29,7 +29,7 @@ use plait_core::key::KeyShape;
 use plait_core::{Error, Kind, Result};
 
 pub(crate) use crate::footer::ChunkEntry;
-use crate::footer::{FooterPool, OpenedFooter, SourceFooter, chunk_range};
+use crate::footer::{FooterPool, OpenedFooter, RowStarts, SourceFooter, chunk_range};
 use crate::output::TempFile;
 use crate::selection::{Selection, intersection};
 use crate::store::{RangeReader, open_local};
@@ -48,7 +48,7 @@ pub(crate) struct Source {
     /// Bytes of all its pages, before and after compression.
     pub encoded_bytes: u64,
     pub stored_bytes: u64,
-    row_starts: Vec<u64>,
+    row_starts: RowStarts,
     /// Its rows, unless all rows of the file are.
     selection: Option<Arc<Selection>>,
     /// Whether the call made it, as a step on the way.

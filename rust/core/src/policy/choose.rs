@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use super::file::{File, bounds, depth_max, is_compacted};
 use super::neighbours::{Keep, close};
 use super::size_tiered::{SizeTiered, tiers};
-use crate::region::sweep;
+use crate::region::{Region, sweep};
 use plait_base::SourceId;
 
 /// How files are chosen.
@@ -93,19 +93,19 @@ fn full(files: &[File]) -> Vec<Vec<usize>> {
 /// that hang together.
 fn overlapping(files: &[File], max_depth: usize) -> Vec<Vec<usize>> {
     let mut chosen = Vec::new();
-    for region in sweep(&bounds(files, 0..files.len())) {
+    for region in sweep(bounds(files, 0..files.len())) {
         if region.depth_max > max_depth {
             chosen.extend(in_deep_stretches(files, &region.sources, max_depth));
         }
     }
     chosen.sort_unstable();
-    let regions = sweep(&bounds(files, chosen.into_iter()));
-    let members = |sources: &[SourceId]| {
-        let mut members: Vec<usize> = sources.iter().map(|source| source.index()).collect();
+    let regions = sweep(bounds(files, chosen.into_iter()));
+    let members = |region: Region| {
+        let mut members: Vec<usize> = region.sources.iter().map(|source| source.index()).collect();
         members.sort_unstable();
         members
     };
-    regions.iter().map(|region| members(&region.sources)).collect()
+    regions.map(members).collect()
 }
 
 fn in_deep_stretches(files: &[File], sources: &[SourceId], max_depth: usize) -> Vec<usize> {

@@ -38,19 +38,19 @@ pub(super) fn is_compacted(files: &[File], members: &[usize]) -> bool {
 }
 
 pub(super) fn depth_max(files: &[File], members: &[usize]) -> usize {
-    let regions = sweep(&bounds(files, members.iter().copied()));
-    regions.iter().map(|region| region.depth_max).max().unwrap_or(0)
+    let regions = sweep(bounds(files, members.iter().copied()));
+    regions.map(|region| region.depth_max).max().unwrap_or(0)
 }
 
 pub(super) fn bounds<'a>(
     files: &'a [File],
     members: impl Iterator<Item = usize> + 'a,
-) -> Vec<Bounds> {
+) -> Vec<Bounds<&'a [u8]>> {
     members
         .filter_map(|i| {
             let file = files.get(i)?;
             let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-            Some(Bounds { source, first: file.first.clone(), last: file.last.clone() })
+            Some(Bounds { source, first: &file.first[..], last: &file.last[..] })
         })
         .collect()
 }

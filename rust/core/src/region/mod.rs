@@ -13,11 +13,12 @@
 //! in one key overlap: their ties need the merge.
 //!
 //! # Cost
-//! O(k log k) for k sources, once.
+//! O(k log k) for k sources. What is found of one region goes with it: there may be a million.
 //!
 //! # Not here
 //! Finding the bounds (`plait_parquet::merge`).
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use plait_base::SourceId;
@@ -46,48 +47,52 @@ pub struct Region {
     pub depth_max: usize,
 }
 
-/// Groups `bounds` into the fewest regions that no source straddles, in key order.
+/// Groups `bounds` into the fewest regions that no source straddles; finds one after the other, in key
+/// order.
 ///
 /// ```
-/// use plait_core::region::{Bounds, sweep};
+/// use plait_core::region::{Bounds, Region, sweep};
 /// use plait_core::SourceId;
 /// let bound = |s, a, b| Bounds { source: SourceId(s), first: vec![a], last: vec![b] };
-/// let regions = sweep(&[bound(0, 5, 9), bound(1, 1, 4), bound(2, 8, 8)]);
+/// let regions: Vec<Region> = sweep(vec![bound(0, 5, 9), bound(1, 1, 4), bound(2, 8, 8)]).collect();
 /// assert_eq!(regions.len(), 2);
 /// assert_eq!(regions[1].depth_max, 2);
 /// ```
-#[must_use]
-pub fn sweep<K: AsRef<[u8]>>(bounds: &[Bounds<K>]) -> Vec<Region> {
-    let mut order: Vec<(&[u8], SourceId, &[u8])> = bounds
-        .iter()
-        .map(|bound| (bound.first.as_ref(), bound.source, bound.last.as_ref()))
-        .collect();
-    order.sort_unstable();
-    let mut regions: Vec<Region> = Vec::new();
+pub fn sweep<K: AsRef<[u8]>>(mut bounds: Vec<Bounds<K>>) -> impl Iterator<Item = Region> {
+    let by_first = |a: &Bounds<K>, b: &Bounds<K>| {
+        a.first.as_ref().cmp(b.first.as_ref()).then(a.source.cmp(&b.source))
+    };
+    bounds.sort_unstable_by(by_first);
+    let mut begin = 0;
+    std::iter::from_fn(move || {
+        let region = first_region(bounds.get(begin..)?)?;
+        begin += region.sources.len();
+        Some(region)
+    })
+}
+
+/// The region of the first of `bounds`, which are sorted.
+fn first_region<K: AsRef<[u8]>>(bounds: &[Bounds<K>]) -> Option<Region> {
+    let begin = bounds.first()?;
+    let mut last = begin.last.as_ref();
+    let (mut sources, mut depth_max) = (Vec::new(), 0);
     // Last keys of the ranges that are still open, smallest on top.
-    let mut open: BinaryHeap<std::cmp::Reverse<&[u8]>> = BinaryHeap::new();
-    for (first, source, last) in order {
-        while open.peek().is_some_and(|last| last.0 < first) {
+    let mut open: BinaryHeap<Reverse<&[u8]>> = BinaryHeap::new();
+    for bound in bounds {
+        let (key, end) = (bound.first.as_ref(), bound.last.as_ref());
+        if key > last && !sources.is_empty() {
+            break;
+        }
+        while open.peek().is_some_and(|last| last.0 < key) {
             open.pop();
         }
-        open.push(std::cmp::Reverse(last));
-        match regions.last_mut() {
-            Some(region) if region.last.as_slice() >= first => {
-                region.sources.push(source);
-                region.depth_max = region.depth_max.max(open.len());
-                if last > region.last.as_slice() {
-                    region.last = last.to_vec();
-                }
-            }
-            _ => regions.push(Region {
-                sources: vec![source],
-                first: first.to_vec(),
-                last: last.to_vec(),
-                depth_max: 1,
-            }),
-        }
+        open.push(Reverse(end));
+        depth_max = depth_max.max(open.len());
+        sources.push(bound.source);
+        last = last.max(end);
     }
-    regions
+    let (first, last) = (begin.first.as_ref().to_vec(), last.to_vec());
+    Some(Region { sources, first, last, depth_max })
 }
 
 #[cfg(test)]
@@ -103,7 +108,7 @@ mod tests {
             let bounds: Vec<Bounds> = ranges.iter().enumerate().map(|(i, &(first, len))| Bounds {
                 source: SourceId(i as u32), first: vec![first], last: vec![first + len],
             }).collect();
-            let regions = sweep(&bounds);
+            let regions: Vec<Region> = sweep(bounds.clone()).collect();
             let mut seen: Vec<u32> =
                 regions.iter().flat_map(|r| r.sources.iter().map(|s| s.0)).collect();
             seen.sort_unstable();

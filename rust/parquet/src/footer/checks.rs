@@ -26,6 +26,7 @@ use parquet::schema::types::SchemaDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::parts::FooterParts;
+use super::row_starts::RowStarts;
 use crate::guard::{guard, unwrap_error};
 use crate::store::RangeReader;
 use crate::thrift::{Reader, Stop, TYPE_STRUCT};
@@ -185,7 +186,7 @@ fn check_schema(reader: &mut Reader<'_>) -> Result<(), Stop> {
 }
 
 /// Checks the decoded footer; gives the first row of every row group, and the number of rows.
-pub(super) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<Vec<u64>> {
+pub(super) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<RowStarts> {
     let corrupt = |what: &str| Error::new(Kind::CorruptSource, what);
     let file = meta.file_metadata();
     let leaves = file.schema_descr().num_columns();
@@ -213,7 +214,7 @@ pub(super) fn check_meta(meta: &ParquetMetaData, footer_start: u64) -> Result<Ve
         return Err(corrupt("row groups do not add up to the file's rows")
             .with_got(format!("{rows} rows, {} in the footer", file.num_rows())));
     }
-    Ok(row_starts)
+    Ok(row_starts.into())
 }
 
 fn check_chunk(chunk: &ColumnChunkMetaData, footer_start: u64) -> Result<()> {

@@ -32,46 +32,46 @@ impl DecodedSlot {
     }
 }
 
-/// Footers that stay decoded.
-pub(super) struct DecodedFooters {
-    held: Mutex<HeldFooters>,
+/// Footers that stay decoded, whose slots are part of an `S`.
+pub(super) struct DecodedFooters<S> {
+    held: Mutex<HeldFooters<S>>,
     bytes_max: usize,
 }
 
-#[derive(Default)]
-struct HeldFooters {
+struct HeldFooters<S> {
     /// The oldest first.
-    footers: VecDeque<HeldFooter>,
+    footers: VecDeque<HeldFooter<S>>,
     bytes: usize,
 }
 
-struct HeldFooter {
+struct HeldFooter<S> {
     footer: Arc<ParquetMetaData>,
     bytes: usize,
-    slot: Weak<DecodedSlot>,
+    slot: Weak<S>,
 }
 
-impl DecodedFooters {
+impl<S: AsRef<DecodedSlot>> DecodedFooters<S> {
     /// None yet, within their share of the limit of `context`.
     pub(super) fn new(context: &Context) -> Self {
         let bytes_max = context.budget().bytes(MemoryStage::DecodedFooters);
-        Self { held: Mutex::default(), bytes_max }
+        let held = HeldFooters { footers: VecDeque::new(), bytes: 0 };
+        Self { held: Mutex::new(held), bytes_max }
     }
 
     /// Keeps the footer of `slot` if it fits next to the others.
-    pub(super) fn keep_if_it_fits(&self, footer: ParquetMetaData, slot: &Arc<DecodedSlot>) {
+    pub(super) fn keep_if_it_fits(&self, footer: ParquetMetaData, slot: &Arc<S>) {
         let bytes = footer.memory_size();
         let mut held = self.lock();
         if held.bytes + bytes <= self.bytes_max {
             let footer = Arc::new(footer);
-            *slot.lock() = Arc::downgrade(&footer);
+            *(**slot).as_ref().lock() = Arc::downgrade(&footer);
             held.push(&footer, bytes, slot);
         }
     }
 
     /// Keeps the footer of `slot`, which nobody holds locked, in the place of those that were decoded
     /// before all others.
-    pub(super) fn keep(&self, footer: &Arc<ParquetMetaData>, slot: &Arc<DecodedSlot>) {
+    pub(super) fn keep(&self, footer: &Arc<ParquetMetaData>, slot: &Arc<S>) {
         let bytes = footer.memory_size();
         let mut gone = Vec::new();
         let mut held = self.lock();
@@ -88,18 +88,18 @@ impl DecodedFooters {
             drop(footer);
             // As long as something refers to it, its memory is not free.
             if let Some(slot) = slot.upgrade().filter(|_| is_of_nobody) {
-                *slot.lock() = Weak::new();
+                *(*slot).as_ref().lock() = Weak::new();
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HeldFooters> {
+    fn lock(&self) -> MutexGuard<'_, HeldFooters<S>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl HeldFooters {
-    fn push(&mut self, footer: &Arc<ParquetMetaData>, bytes: usize, slot: &Arc<DecodedSlot>) {
+impl<S> HeldFooters<S> {
+    fn push(&mut self, footer: &Arc<ParquetMetaData>, bytes: usize, slot: &Arc<S>) {
         self.bytes += bytes;
         let (footer, slot) = (Arc::clone(footer), Arc::downgrade(slot));
         self.footers.push_back(HeldFooter { footer, bytes, slot });
@@ -114,6 +114,12 @@ mod tests {
     use crate::footer::checks::decode;
     use crate::page::testing::{file, footer};
 
+    impl AsRef<DecodedSlot> for DecodedSlot {
+        fn as_ref(&self) -> &DecodedSlot {
+            self
+        }
+    }
+
     fn meta() -> ParquetMetaData {
         decode(footer(&file("message m { required int64 a; }", &[1], |p| p)), None).unwrap().meta
     }
@@ -126,7 +132,10 @@ mod tests {
         slots.iter().map(|slot| slot.lock().upgrade().is_some()).collect()
     }
 
-    fn keep(footers: &DecodedFooters, slot: &Arc<DecodedSlot>) -> Arc<ParquetMetaData> {
+    fn keep(
+        footers: &DecodedFooters<DecodedSlot>,
+        slot: &Arc<DecodedSlot>,
+    ) -> Arc<ParquetMetaData> {
         let footer = Arc::new(meta());
         *slot.lock() = Arc::downgrade(&footer);
         footers.keep(&footer, slot);

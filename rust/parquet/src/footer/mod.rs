@@ -24,6 +24,7 @@ mod chunk;
 mod decoded;
 mod parts;
 mod room;
+mod row_starts;
 mod schema;
 mod stored;
 
@@ -45,6 +46,7 @@ use self::checks::{Decoded, check_footer, check_meta, decode, decode_counts, rea
 use self::decoded::{DecodedFooters, DecodedSlot};
 use self::parts::FooterParts;
 use self::room::DecodeRoom;
+pub(crate) use self::row_starts::RowStarts;
 use self::schema::PooledSchema;
 use self::stored::{StoredFooter, StoredFooters};
 use crate::runtime::Context;
@@ -71,7 +73,7 @@ pub(crate) struct OpenedFooter {
     /// Its place in the file.
     pub(crate) start: u64,
     /// First row of each row group, and the number of rows.
-    pub(crate) row_starts: Vec<u64>,
+    pub(crate) row_starts: RowStarts,
     /// Bytes of all pages, before and after compression.
     pub(crate) encoded_bytes: u64,
     pub(crate) stored_bytes: u64,
@@ -83,7 +85,7 @@ pub(crate) struct PooledFooter {
     schema: Arc<PooledSchema>,
     /// Of this file or of one that says the same but for the number of its rows.
     file: Arc<FileMetaData>,
-    decoded: Arc<DecodedSlot>,
+    decoded: DecodedSlot,
     pool: Arc<FooterPool>,
 }
 
@@ -93,7 +95,7 @@ type FooterOfOne<'a> = (Vec<u8>, &'a SchemaDescPtr, usize);
 /// Footers of the files of one call.
 pub(crate) struct FooterPool {
     known: Mutex<KnownFooters>,
-    decoded: DecodedFooters,
+    decoded: DecodedFooters<PooledFooter>,
     room: DecodeRoom,
 }
 
@@ -131,7 +133,7 @@ impl SourceFooter {
         let stored_bytes = sum(RowGroupMetaData::compressed_size);
         let footer = match pool {
             None => Self::Decoded(Arc::new(decoded.meta)),
-            Some(pool) => Self::Pooled(Arc::new(pool.store(&bytes, &parts, decoded))),
+            Some(pool) => Self::Pooled(pool.store(&bytes, &parts, decoded)),
         };
         let hash = Sha256::digest(&bytes).into();
         Ok(OpenedFooter { footer, hash, start, row_starts, encoded_bytes, stored_bytes })
@@ -184,6 +186,12 @@ impl SourceFooter {
     }
 }
 
+impl AsRef<DecodedSlot> for PooledFooter {
+    fn as_ref(&self) -> &DecodedSlot {
+        &self.decoded
+    }
+}
+
 impl PooledFooter {
     /// The entry of one chunk, if it can be decoded without the others.
     fn chunk(&self, row_group: usize, leaf: usize) -> Result<Option<ChunkEntry>> {
@@ -200,7 +208,7 @@ impl PooledFooter {
         Ok(footer.map(|footer| (footer, schema, leaf)))
     }
 
-    fn decoded(&self) -> Result<Arc<ParquetMetaData>> {
+    fn decoded(self: &Arc<Self>) -> Result<Arc<ParquetMetaData>> {
         let mut slot = self.decoded.lock();
         if let Some(found) = slot.upgrade() {
             return Ok(found);
@@ -208,7 +216,7 @@ impl PooledFooter {
         let found = Arc::new(decode(&self.stored.bytes()?, Some(&self.schema.all))?.meta);
         *slot = Arc::downgrade(&found);
         drop(slot);
-        self.pool.decoded.keep(&found, &self.decoded);
+        self.pool.decoded.keep(&found, self);
         Ok(found)
     }
 }
@@ -243,7 +251,7 @@ impl FooterPool {
         footer: &[u8],
         parts: &FooterParts,
         decoded: Decoded,
-    ) -> PooledFooter {
+    ) -> Arc<PooledFooter> {
         let Decoded { meta, lacks_statistics } = decoded;
         let file = meta.file_metadata();
         let of_all = (parts.of_all(footer), file.num_rows() > 0);
@@ -256,9 +264,10 @@ impl FooterPool {
         let file = known.file(of_all, file, &schema);
         let stored = known.stored.store(footer, parts, chunks.as_deref());
         drop(known);
-        let decoded = Arc::default();
-        self.decoded.keep_if_it_fits(meta, &decoded);
-        PooledFooter { stored, schema, file, decoded, pool: Arc::clone(self) }
+        let (decoded, pool) = (DecodedSlot::default(), Arc::clone(self));
+        let footer = Arc::new(PooledFooter { stored, schema, file, decoded, pool });
+        self.decoded.keep_if_it_fits(meta, &footer);
+        footer
     }
 
     fn lock(&self) -> MutexGuard<'_, KnownFooters> {

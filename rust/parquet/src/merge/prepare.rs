@@ -250,7 +250,9 @@ fn prepare_parts<'a>(
         known(source, row).map_or_else(|| key_at(source, &keys, row, &cache, context), Ok)
     })?;
     keys.forget_look_ups();
-    let regions = sweep(&bounds);
+    let ends =
+        bounds.iter().map(|of| Bounds { source: of.source, first: &of.first, last: &of.last });
+    let regions: Vec<Region> = sweep(ends.collect()).collect();
     let is_merged = regions.iter().any(|region| region.depth_max > 1);
     let reads_all = !options.assume_sorted && options.verify_order == VerifyOrder::Full;
     if form == KeyForm::Ranked && (is_merged || reads_all) {

@@ -120,17 +120,18 @@ impl<'a> Draft<'a> {
         // Of sorted runs, several may be rows of one file.
         let has_deleted = |path: &str| options.deletion_vectors.contains_key(path) && !is_of_runs;
         let (planned, sources_keys) = describe(&sources, known, &keys, has_deleted)?;
-        let regions = sweep(&bounds(&sources_keys));
-        let depth_max = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
-        let overlap = Overlap { regions: regions.len(), depth_max };
+        let overlap = sweep(bounds(&sources_keys)).fold(Overlap::default(), |all, region| {
+            Overlap { regions: all.regions + 1, depth_max: all.depth_max.max(region.depth_max) }
+        });
         context.events().record(Level::Debug, "plan", || {
             let is_indexed = |of: &&SourceKeys| of.known == Known::Footer;
             let indexed = sources_keys.iter().filter(is_indexed).count();
             format!(
-                "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth_max} deep",
+                "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {} deep",
                 sources.len(),
                 sources_keys.len() - indexed,
-                regions.len()
+                overlap.regions,
+                overlap.depth_max
             )
         });
         Ok(Self {
@@ -279,10 +280,11 @@ fn plan_source(source: &Source) -> PlanSource {
 }
 
 fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds<&[u8]>> {
-    let ends = sources_keys.iter().filter_map(|of| {
+    let mut bounds = Vec::with_capacity(sources_keys.len());
+    bounds.extend(sources_keys.iter().filter_map(|of| {
         let (_, first) = of.samples.first()?;
         let (_, last) = of.samples.last()?;
         Some(Bounds { source: of.source.id, first, last })
-    });
-    ends.collect()
+    }));
+    bounds
 }

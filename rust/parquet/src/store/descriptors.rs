@@ -19,31 +19,26 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How many descriptors readers may hold; the usual limit of a process is 1,024.
-const HELD_FILES_MAX: usize = 512;
+pub(super) const HELD_FILES_MAX: usize = 512;
 
-/// The descriptors of the process.
-pub(super) static DESCRIPTORS: Descriptors = Descriptors::new(HELD_FILES_MAX);
-
-/// Descriptors that are open, up to a number.
-pub(super) struct Descriptors {
+/// Descriptors that are open, up to a number, each in a slot that is part of an `R`.
+pub(super) struct Descriptors<R> {
     /// Those that hold one, in the order in which they opened it; some are gone.
-    holders: Mutex<VecDeque<Weak<Slot>>>,
+    holders: Mutex<VecDeque<Weak<R>>>,
     most: usize,
 }
 
-type Slot = Mutex<Option<Arc<File>>>;
-
-/// The place of one reader's descriptor.
+/// The descriptor of one reader, if it is open.
 #[derive(Default)]
-pub(super) struct Descriptor(Arc<Slot>);
+pub(super) struct DescriptorSlot(Mutex<Option<Arc<File>>>);
 
-impl Descriptors {
-    const fn new(most: usize) -> Self {
+impl<R: AsRef<DescriptorSlot>> Descriptors<R> {
+    pub(super) const fn new(most: usize) -> Self {
         Self { holders: Mutex::new(VecDeque::new()), most }
     }
 
-    /// Keeps `file` open in `place`, instead of the one that was opened first if there are too many.
-    pub(super) fn hold(&self, place: &Descriptor, file: Arc<File>) {
+    /// Keeps `file` open for `reader`, instead of the one that was opened first if there are too many.
+    pub(super) fn hold(&self, reader: &Arc<R>, file: Arc<File>) {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         if holders.len() >= self.most {
             holders.retain(|holder| holder.strong_count() > 0);
@@ -51,43 +46,54 @@ impl Descriptors {
         while holders.len() >= self.most
             && let Some(first) = holders.pop_front()
         {
-            if let Some(slot) = first.upgrade() {
-                *lock(&slot) = None;
+            if let Some(first) = first.upgrade() {
+                (*first).as_ref().close();
             }
         }
-        holders.push_back(Arc::downgrade(&place.0));
-        *lock(&place.0) = Some(file);
+        holders.push_back(Arc::downgrade(reader));
+        *(**reader).as_ref().lock() = Some(file);
     }
 }
 
-impl Descriptor {
+impl DescriptorSlot {
     /// The file, if it is open.
     pub(super) fn file(&self) -> Option<Arc<File>> {
-        lock(&self.0).clone()
+        self.lock().clone()
     }
-}
 
-fn lock(slot: &Slot) -> MutexGuard<'_, Option<Arc<File>>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Closes it.
+    pub(super) fn close(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<File>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    impl AsRef<DescriptorSlot> for DescriptorSlot {
+        fn as_ref(&self) -> &DescriptorSlot {
+            self
+        }
+    }
+
     #[test]
     #[expect(clippy::disallowed_methods, reason = "any file will do")]
     fn the_files_that_were_opened_last_are_held() {
-        let descriptors = Descriptors::new(3);
+        let descriptors = Descriptors::<DescriptorSlot>::new(3);
         let file = || Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
-        let places: Vec<Descriptor> = (0..5).map(|_| Descriptor::default()).collect();
+        let places: Vec<Arc<DescriptorSlot>> = (0..5).map(|_| Arc::default()).collect();
         let held = || -> Vec<bool> { places.iter().map(|place| place.file().is_some()).collect() };
         places.iter().for_each(|place| descriptors.hold(place, file()));
         assert_eq!(held(), [false, false, true, true, true]);
         descriptors.hold(&places[0], file());
         assert_eq!(held(), [true, false, false, true, true]);
         // The first of these takes a place; places that are gone make room for the others.
-        (0..5).for_each(|_| descriptors.hold(&Descriptor::default(), file()));
+        (0..5).for_each(|_| descriptors.hold(&Arc::default(), file()));
         assert_eq!(held(), [true, false, false, false, true]);
         descriptors.hold(&places[1], file());
         assert_eq!(held(), [true, true, false, false, true]);

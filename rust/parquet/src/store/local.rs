@@ -18,23 +18,28 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use super::descriptors::{DESCRIPTORS, Descriptor};
+use super::descriptors::{DescriptorSlot, Descriptors, HELD_FILES_MAX};
 use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
-/// A local file.
+/// The descriptors of the process.
+static DESCRIPTORS: Descriptors<LocalReader> = Descriptors::new(HELD_FILES_MAX);
+
+/// A local file. There may be a million of them.
 pub(super) struct LocalReader {
-    location: String,
-    /// Where it is, unless the location is its path: there may be a million readers.
+    location: Box<str>,
+    /// Where it is, unless the location is its path.
     path: Option<Box<Path>>,
     identity: Identity,
-    descriptor: Descriptor,
+    descriptor: DescriptorSlot,
+    /// This reader, which holds the descriptor when the file is opened again.
+    reader: Weak<Self>,
 }
 
 /// What tells one version of a file from another.
@@ -60,7 +65,7 @@ impl Identity {
 
 impl LocalReader {
     /// Opens the file at `path`; errors name it `location`.
-    pub(super) fn open(path: &Path, location: &str) -> Result<Self> {
+    pub(super) fn open(path: &Path, location: &str) -> Result<Arc<Self>> {
         let (path, (file, metadata)) = match open_file(path, location) {
             Err(e) if e.kind() == Kind::SourceNotFound => {
                 let path = moved(path).ok_or(e)?;
@@ -79,20 +84,27 @@ impl LocalReader {
                 .with_path(location)
                 .with_hint("pipes and devices cannot be read by position; copy to a file first"));
         }
-        let descriptor = Descriptor::default();
-        DESCRIPTORS.hold(&descriptor, Arc::new(file));
-        Ok(Self {
+        let opened = Arc::new_cyclic(|reader| Self {
             path: Some(path).filter(|path| path.as_os_str() != location).map(Into::into),
-            location: location.to_owned(),
+            location: location.into(),
             identity: Identity::of(&metadata),
-            descriptor,
-        })
+            descriptor: DescriptorSlot::default(),
+            reader: Weak::clone(reader),
+        });
+        DESCRIPTORS.hold(&opened, Arc::new(file));
+        Ok(opened)
+    }
+}
+
+impl AsRef<DescriptorSlot> for LocalReader {
+    fn as_ref(&self) -> &DescriptorSlot {
+        &self.descriptor
     }
 }
 
 impl LocalReader {
     fn file_path(&self) -> &Path {
-        self.path.as_deref().unwrap_or(Path::new(&self.location))
+        self.path.as_deref().unwrap_or(Path::new(&*self.location))
     }
 
     /// Opens what is there now; none if it is gone.
@@ -122,7 +134,7 @@ impl RangeReader for LocalReader {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).map_err(|e| {
             Error::new(Kind::MemoryLimit, "not enough memory for one read")
-                .with_path(self.location.as_str())
+                .with_path(&*self.location)
                 .with_got(format!("{len} bytes"))
                 .with_cause(e)
         })?;
@@ -144,7 +156,9 @@ impl RangeReader for LocalReader {
                     return Err(changed(&self.location));
                 }
                 let file = Arc::new(file);
-                DESCRIPTORS.hold(&self.descriptor, Arc::clone(&file));
+                if let Some(reader) = self.reader.upgrade() {
+                    DESCRIPTORS.hold(&reader, Arc::clone(&file));
+                }
                 file
             }
         };
@@ -275,7 +289,7 @@ pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io
 mod tests {
     use super::*;
 
-    fn open(path: &str) -> Result<LocalReader> {
+    fn open(path: &str) -> Result<Arc<LocalReader>> {
         LocalReader::open(Path::new(path), path)
     }
 
@@ -346,11 +360,11 @@ mod tests {
     fn files_beyond_the_descriptor_limit_are_read_all_the_same() {
         let dir = Dir::new("many");
         let path = dir.file("a", b"0123456789");
-        let mut store = LocalReader::open(Path::new(&path), &path).unwrap();
-        store.descriptor = Descriptor::default();
+        let store = LocalReader::open(Path::new(&path), &path).unwrap();
+        store.descriptor.close();
         assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
         assert!(store.descriptor.file().is_some(), "it is opened once");
-        store.descriptor = Descriptor::default();
+        store.descriptor.close();
         std::fs::write(&path, b"01234567890").unwrap();
         assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
         std::fs::remove_file(&path).unwrap();

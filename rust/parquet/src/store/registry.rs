@@ -114,7 +114,7 @@ impl Stores {
 
     fn open_anew(&self, location: &str) -> Result<Arc<dyn RangeReader>> {
         match self.locate(location)? {
-            Location::Local(path) => Ok(Arc::new(local::LocalReader::open(&path, location)?)),
+            Location::Local(path) => Ok(local::LocalReader::open(&path, location)?),
             Location::Object(place) => {
                 let tail_max = coalesce::TAIL_BYTES;
                 let (file, tail) = object::ObjectFile::open(place, location, tail_max)?;
@@ -181,7 +181,7 @@ impl Stores {
 /// # Errors
 /// As [`Stores::open`].
 pub(crate) fn open_local(path: &Path) -> Result<Arc<dyn RangeReader>> {
-    Ok(Arc::new(local::LocalReader::open(path, &path.display().to_string())?))
+    Ok(local::LocalReader::open(path, &path.display().to_string())?)
 }
 
 /// A location, understood.
