@@ -134,6 +134,8 @@ class Plan(_PrintedReport):
             self._data["tasks"] = [{**task, "slices": of_task} for task, of_task in tasks]
         self._out = out
         self._storage_options = storage_options
+        # Bytes of the memory limit, if others have the rest: see `sharing`.
+        self._share_bytes: int | None = None
 
     @cached_property
     def sources(self) -> tuple[PlanSource, ...]:
@@ -240,6 +242,7 @@ class Plan(_PrintedReport):
             "sha256": None if sha256 is None else _flag(sha256, "sha256"),
             "if_exists": None if if_exists is None else _choice(if_exists, "if_exists"),
             "memory_limit": self._data["options"]["memory_limit"],
+            "share_bytes": self._share_bytes,
         }
         if storage_options is None:
             storage_options = self._storage_options
@@ -368,6 +371,19 @@ def _without(data: dict[str, Any], *names: str) -> str:
 def leased(made: Plan, lease: str) -> Plan:
     """The plan with outputs whose names have the id of a lease."""
     return _changed(made, {"lease": lease})
+
+
+def needs(made: Plan, source_bytes: int) -> dict[str, Any]:
+    """What the engine asks of a plan that may be executed next to others."""
+    data = made._data  # noqa: SLF001
+    return {"options": data["options"], "memory": data["memory"], "bytes": source_bytes}
+
+
+def sharing(made: Plan, share_bytes: int) -> Plan:
+    """The plan, to be executed within a part of its memory limit, with the same outputs."""
+    shared = _changed(made, {})
+    shared._share_bytes = share_bytes  # noqa: SLF001
+    return shared
 
 
 def with_level(made: Plan, merge_level: int) -> Plan:

@@ -56,9 +56,10 @@ from plait.order import SortBy
 from plait.sizes import Size
 from plait.table.columns import check_columns
 from plait.table.delta import Delta
+from plait.table.here import run_here
 from plait.table.options import CompactOptions, TableOptions
 from plait.table.report import CompactReport
-from plait.table.run import compact_table, run_here
+from plait.table.run import compact_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,8 +18,9 @@ from plait._table_reports import AppendReport
 from plait.errors import PlaitError
 from plait.table.budget import Budget
 from plait.table.delta import Delta
+from plait.table.here import run_here
 from plait.table.options import CompactOptions
-from plait.table.run import compact_table, run_here
+from plait.table.run import compact_table
 
 __all__ = ["maintained"]
 

@@ -12,8 +12,9 @@ import os
 from collections import Counter
 
 import plait
+from plait.table.here import run_here
 from plait.table.options import CompactOptions
-from plait.table.run import compact_table, run_here
+from plait.table.run import compact_table
 
 STAGES = ("survey", "work", "made", "looked", "stale")
 SEEDS = range(int(os.environ.get("PLAIT_INTERLEAVINGS") or (15 if os.environ.get("CI") else 5)))

@@ -269,13 +269,13 @@ def test_files_that_are_left_alone_for_other_reasons_stay_so(lake):
 def test_a_file_that_others_overwrite_meanwhile_is_not_replaced(tmp_path, monkeypatch):
     write(tmp_path, "a.parquet", [3, 1])
     write(tmp_path, "b.parquet", [2, 1])
-    real = plait.table.run.sort_merge
+    real = plait.table.here.sort_merge
 
     def overwritten(*arguments):
         write(tmp_path, "a.parquet", [30, 10])
         return real(*arguments)
 
-    monkeypatch.setattr(plait.table.run, "sort_merge", overwritten)
+    monkeypatch.setattr(plait.table.here, "sort_merge", overwritten)
     with pytest.raises(plait.SourceChanged, match="changed since it was looked at"):
         plait.compact(tmp_path, sort_by="k", unsorted="sort")
     assert sorted(key for key, _ in rows(live(tmp_path))) == [1, 2, 10, 30]

@@ -245,7 +245,8 @@ def test_committing_twice_is_committing_once(uri):
         return first(change)
 
     table.commit = twice
-    from plait.table.run import compact_table, run_here
+    from plait.table.here import run_here
+    from plait.table.run import compact_table
 
     options = interleavings.options()
     report = compact_table(table, options, run_here(options, threads=1))

@@ -18,6 +18,7 @@ from plait.errors import ForeignTable, InvalidArgument
 from plait.table.delta import Delta
 from plait.table.expire import expire
 from plait.table.folder import Folder, reached
+from plait.table.here import run_here
 from plait.table.iceberg import Iceberg
 from plait.table.options import (
     CompactOptions,
@@ -26,7 +27,7 @@ from plait.table.options import (
     takes,
 )
 from plait.table.report import CompactReport
-from plait.table.run import Table, compact_table, run_here
+from plait.table.run import Table, compact_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -1,6 +1,6 @@
-"""How far a compaction is: the progress of its merges, one after the other, as that of one call.
+"""How far a compaction is: the progress of its merges as that of one call.
 
-survey ──▶ "plan"   merge ──▶ what came before + what the merge says   commit ──▶ "publish"
+survey ──▶ "plan"   merge ──▶ what came before + what merges that run say   commit ──▶ "publish"
 
 Invariants: a merge that has ended is counted once, whatever became of it. A callback is always
 called on the caller's thread, and for the last time when all is committed.
@@ -11,12 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from plait._native_call import OnProgress
 from plait.report import Progress
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "WatchedMerge"]
+
+
+@dataclass
+class WatchedMerge:
+    """A merge that runs.
+
+    Attributes:
+        expected_bytes: What it will read, about.
+        last: How far it is. Its thread may set it.
+    """
+
+    expected_bytes: int
+    last: Progress = field(default_factory=lambda: Progress(0, 0, 0, "merge"))
 
 
 class Watch:
@@ -30,6 +43,7 @@ class Watch:
         """Takes the callback."""
         self._progress = progress
         self._ended = Progress(0, 0, 0, "plan")
+        self._running: list[WatchedMerge] = []
         self._expected_bytes = 0
         self._has_published = False
 
@@ -52,29 +66,47 @@ class Watch:
         Args:
             expected_bytes: The part of what was given to `expect` that this merge reads.
         """
-        last = Progress(0, 0, 0, "merge")
+        merge = self.begin(expected_bytes)
 
         def tell(progress: Progress) -> None:
-            nonlocal last
-            last = progress
-            # While its plan is made, a merge does not know what it will read.
-            more = (progress.total_bytes or expected_bytes) - expected_bytes
-            self._tell(
-                self._sum(progress.consumed_bytes, more, progress.rows_written, progress.stage)
-            )
+            merge.last = progress
+            self.tell()
 
         try:
             yield None if self._progress is None else tell
         finally:
-            # A merge that ended early reads no more.
-            done = last.consumed_bytes
-            self._expected_bytes -= expected_bytes
-            self._ended = replace(
-                self._ended,
-                consumed_bytes=self._ended.consumed_bytes + done,
-                total_bytes=self._ended.total_bytes + done,
-                rows_written=self._ended.rows_written + last.rows_written,
-            )
+            self.end_of(merge)
+
+    def begin(self, expected_bytes: int) -> WatchedMerge:
+        """Watches a merge that runs next to others, until `end_of`; see `merging`."""
+        merge = WatchedMerge(expected_bytes)
+        self._running.append(merge)
+        return merge
+
+    def end_of(self, merge: WatchedMerge) -> None:
+        """Counts a merge that has ended."""
+        self._running.remove(merge)
+        # A merge that ended early reads no more.
+        done = merge.last.consumed_bytes
+        self._expected_bytes -= merge.expected_bytes
+        self._ended = replace(
+            self._ended,
+            consumed_bytes=self._ended.consumed_bytes + done,
+            total_bytes=self._ended.total_bytes + done,
+            rows_written=self._ended.rows_written + merge.last.rows_written,
+        )
+
+    def tell(self) -> None:
+        """Calls the callback with how far merges are."""
+        last = [merge.last for merge in self._running]
+        # While its plan is made, a merge does not know what it will read.
+        more = sum(
+            (merge.last.total_bytes or merge.expected_bytes) - merge.expected_bytes
+            for merge in self._running
+        )
+        consumed = sum(of.consumed_bytes for of in last)
+        rows = sum(of.rows_written for of in last)
+        self._tell(self._sum(consumed, more, rows, last[0].stage if last else "merge"))
 
     def published(self) -> None:
         """Remembers that a commit was made."""

@@ -1,4 +1,4 @@
-"""The one loop of all compactions, and the runner of this process.
+"""The one loop of all compactions.
 
 survey ──▶ budget ──▶ runner: here, or on executors ──▶ commit, group by group ──▶ survey
    │          │          └─ a file is unsorted or damaged: it stays, and is reported ──▲
@@ -8,28 +8,26 @@ survey ──▶ budget ──▶ runner: here, or on executors ──▶ commit
 
 Invariants: an output is live only by a commit, and a row is never in two live files. A commit that
 is tried again is not done twice.
-Not here: what a table is (`folder`, `delta`, `iceberg`); the runner on executors (`plait.spark`);
-which groups come first (`budget`).
+Not here: what a table is (`folder`, `delta`, `iceberg`); the runner of this process (`here`) and
+that on executors (`plait.spark`); which groups come first (`budget`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
-from typing import Protocol, SupportsIndex
+from typing import Protocol
 
 from plait import _native
 from plait._native_call import OnProgress, _call
 from plait._observe import watched
-from plait._planning import checked_options
 from plait.errors import (
     InternalError,
     PlaitError,
     SourceChanged,
     SourceNotFound,
     StorageError,
-    UnsortedSource,
     _by_file,
 )
 from plait.report import MergeReport, OutputReport
@@ -39,7 +37,6 @@ from plait.table.groups import Compaction, Found, Group, Prefetch, no_prefetch
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.report import CompactedGroup, CompactReport
-from plait.table.sorting import sort_merge
 from plait.table.survey import OF_A_FILE, left_alone
 
 __all__ = [
@@ -49,7 +46,6 @@ __all__ = [
     "Table",
     "compact_table",
     "group_of",
-    "run_here",
 ]
 
 # A policy of levels may go on with what it made; each round raises a level.
@@ -160,8 +156,11 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
         if not (compaction.options.yes and chosen and rounds < _ROUNDS_MAX):
             break
         left_before, done_before, lost_before = len(compaction.left), len(done), lost
-        with table.leased(chosen) as groups:
-            for group, made in _merged(groups, run, budget, compaction.watch):
+        with (
+            table.leased(chosen) as groups,
+            closing(_merged(groups, run, budget, compaction.watch)) as outcomes,
+        ):
+            for group, made in outcomes:
                 if not isinstance(made, Merged):
                     is_done, is_lost = False, _is_lost(table, compaction, group, made)
                 else:
@@ -206,8 +205,8 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
 
 def _merged(
     groups: Sequence[Group], run: Runner, budget: Budget, watch: Watch
-) -> Iterator[tuple[Group, Merged | PlaitError]]:
-    """What became of groups, as far as there is time."""
+) -> Generator[tuple[Group, Merged | PlaitError]]:
+    """What became of groups, as far as there is time; whoever stops listening closes it."""
     for part in budget.parts(groups):
         yield from run(part, watch)
 
@@ -222,45 +221,6 @@ def _survey(table: Table, compaction: Compaction, moved: str | None = None) -> F
             raise
         moved = error.path
     return _survey(table, compaction, moved)
-
-
-def run_here(options: CompactOptions, threads: SupportsIndex | None) -> Runner:
-    """The runner of this process: one group after the other."""
-    checked_options({"threads": threads})
-
-    def run(groups: Sequence[Group], watch: Watch) -> Iterator[tuple[Group, Merged | PlaitError]]:
-        watch.expect(sum(group.bytes for group in groups if not group.is_expired))
-        for group in groups:
-            if group.is_expired:
-                yield group, Merged((), {"expired": group.rows})
-                continue
-            try:
-                with watch.merging(group.bytes) as progress:
-                    report = merged(group, progress)
-            except FOR_ONE_GROUP as error:
-                yield group, error
-            else:
-                yield group, Merged.of(report)
-
-    def merged(group: Group, progress: OnProgress | None) -> MergeReport:
-        if not group.unsorted:
-            try:
-                return group.plan.execute(
-                    group.out,
-                    threads=threads,
-                    verify=options.verify,
-                    if_exists="add",
-                    progress=progress,
-                )
-            except UnsortedSource:
-                # A footer says that a file is sorted, and it is not.
-                if options.unsorted != "sort":
-                    raise
-        paths = [file.path for file in group.files]
-        how = {**group.merge, "threads": threads, "verify": options.verify}
-        return sort_merge(paths, group.out, how, group.seen, progress)
-
-    return run
 
 
 def group_of(error: PlaitError, groups: Sequence[Group]) -> Group:

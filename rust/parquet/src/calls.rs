@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use crate::compact::{choose_in, commit_in, expire_in, look_in, sort_merge_in, survey_in};
 use crate::inspect::inspect_in;
 use crate::json::{from_json, to_json};
-use crate::merge::{check_in, execute_in, merge_in, plan_in};
+use crate::merge::{check_in, execute_in, merge_in, plan_in, share_in};
 use crate::overlay::overlay_files;
 use crate::plan::{list_in, read_plan, tables_in};
 use crate::row_map::{carry_in, trace_in};
@@ -35,6 +35,8 @@ pub enum JsonCall {
     ReadPlan,
     /// Executes tasks of a plan.
     Execute,
+    /// Finds how merges of several plans share threads and memory.
+    Share,
     /// Checks the options of a merge.
     Check,
     /// Lists the files that patterns name.
@@ -95,6 +97,7 @@ impl JsonCall {
             }
             Self::ReadPlan => call.run(|plan, _, _| read_plan(plan)),
             Self::Execute => call.run(execute_in),
+            Self::Share => call.run(share_in),
             Self::Check => call.run(check_in),
             Self::List => call.run(list_in),
             Self::Tables => call.run(tables_in),

@@ -70,6 +70,8 @@ calls! {
     read_plan => ReadPlan;
     /// Executes tasks of a plan, which is one of the options.
     execute => Execute;
+    /// Finds how merges of several plans share threads and memory.
+    share => Share;
     /// Checks the options of a merge.
     check => Check;
     /// Lists the files that patterns name.

@@ -36,8 +36,6 @@ pub(super) struct Frame<'a> {
     pub(super) threads: usize,
     /// What tasks have that run at the same time; none where they run one after the other.
     pub(super) parts: Vec<FramePart<'a>>,
-    /// Whether it is one of several parts.
-    pub(super) is_part: bool,
     pub(super) target: Arc<Target>,
     /// Where pages are, found once for all tasks.
     pub(super) cache: Arc<LocationCache>,
@@ -95,7 +93,6 @@ impl<'a> Frame<'a> {
         ));
         let merges_runs = !files.is_empty();
         let (sources, target) = (Arc::new(sources), Arc::new(target));
-        let (parts, is_part) = (Vec::new(), false);
         let mut frame = Self {
             plan,
             order,
@@ -103,8 +100,7 @@ impl<'a> Frame<'a> {
             sources,
             pool,
             threads,
-            parts,
-            is_part,
+            parts: Vec::new(),
             target,
             cache,
             stores,
@@ -127,7 +123,6 @@ impl<'a> Frame<'a> {
             pool: Arc::new(Pool::new(shares.threads)?),
             threads: shares.threads,
             parts: Vec::new(),
-            is_part: true,
             target: Arc::clone(&self.target),
             cache: Arc::clone(&self.cache),
             stores: self.stores,

@@ -31,6 +31,7 @@ mod planned;
 mod prepare;
 mod publish;
 mod run;
+mod shared;
 mod sizes;
 mod task;
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub(crate) use execute::execute_in;
 pub use execute::{ExecuteOptions, execute};
 pub use planned::plan;
 pub(crate) use planned::plan_in;
+pub(crate) use shared::share_in;
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///

@@ -228,10 +228,9 @@ fn prepare_parts<'a>(
     let reconciled = of_sources.without(&left_out)?;
     let leaves = output_leaves(&reconciled);
     let sizes = |budget: Budget| budget.merge(sources.len(), keys.leaves.len(), frame.threads);
-    let sizes = match frame.is_part {
-        true => sizes(options.budget()).within(&sizes(context.budget())),
-        false => sizes(options.budget()),
-    };
+    // Other calls, or other tasks of this one, may have a part of the limit.
+    let part = options.budget().min(context.budget());
+    let sizes = sizes(options.budget()).within(&sizes(part));
     context.set_read_ahead_bytes(sizes.read_ahead_bytes);
     let declares_order = options.checks_every_key() && !order_inside.is_empty();
     let sorting = match declares_order {

@@ -20,7 +20,7 @@ use super::choices::{
     VerifyPages, WidenOption, unite,
 };
 use crate::deleted::DeletionVector;
-use crate::runtime::Budget;
+use crate::runtime::{Budget, threads_or_cores};
 
 /// Options of a merge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -278,8 +278,7 @@ impl MergeOptions {
     /// The threads that are asked for, or one per core.
     #[must_use]
     pub(crate) fn threads_or_cores(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.unwrap_or_else(cores)
+        threads_or_cores(self.threads)
     }
 
     /// The shares of `memory_limit`.

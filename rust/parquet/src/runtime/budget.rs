@@ -205,7 +205,7 @@ const PART_BYTES: (usize, usize) = (5 << 20, 64 << 20);
 const JOIN_MERGE_BYTES_MIN: usize = 16_000_000;
 
 /// The memory limit of one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Budget {
     limit_bytes: usize,
 }
@@ -338,21 +338,40 @@ impl Budget {
     #[must_use]
     pub(crate) fn share_tasks(self, threads: usize, tasks: usize, needed_bytes: u64) -> TaskShares {
         let needed = usize::try_from(needed_bytes).unwrap_or(usize::MAX).max(TASK_BYTES);
-        let threads_with = |task_bytes: usize| {
-            let left = self.limit_bytes.saturating_sub(task_bytes).saturating_sub(PROCESS_BYTES);
-            threads.min(left / THREAD_BYTES)
-        };
-        let share = |at_once: usize| {
-            let threads = threads_with(needed.saturating_mul(at_once));
-            let left = self.limit_bytes.saturating_sub(PROCESS_BYTES + threads * THREAD_BYTES);
-            TaskShares { at_once, threads: threads / at_once, limit_bytes: left / at_once }
-        };
         let most = (threads / TASK_THREADS).min(tasks).min(TASKS_AT_ONCE_MAX);
+        let share = |at_once| self.share(threads, at_once, needed);
         let fits = |of: &TaskShares| of.threads >= TASK_THREADS;
-        (2..=most).rev().map(share).find(fits).unwrap_or_else(|| {
-            let threads = threads_with(TASK_BYTES).max(threads.min(TASK_THREADS));
-            TaskShares { at_once: 1, threads, limit_bytes: self.limit_bytes }
-        })
+        (2..=most).rev().map(share).find(fits).unwrap_or_else(|| self.alone(threads))
+    }
+
+    /// How merges of about a second each share threads and the limit: most threads have work where each
+    /// has few.
+    #[must_use]
+    pub(crate) fn share_merges(self, threads: usize, merges: usize) -> TaskShares {
+        let most = threads.min(merges).min(TASKS_AT_ONCE_MAX);
+        let busy = |of: &TaskShares| (of.at_once * of.threads.min(TASK_THREADS), of.at_once);
+        let shares = (2..=most).map(|at_once| self.share(threads, at_once, TASK_BYTES));
+        shares.chain([self.alone(threads)]).max_by_key(busy).unwrap_or(self.alone(threads))
+    }
+
+    /// The shares of so many tasks, each of which needs `task_bytes` of the limit.
+    fn share(self, threads: usize, at_once: usize, task_bytes: usize) -> TaskShares {
+        let threads = self.threads_next_to(task_bytes.saturating_mul(at_once), threads);
+        let left = self.limit_bytes.saturating_sub(PROCESS_BYTES + threads * THREAD_BYTES);
+        TaskShares { at_once, threads: threads / at_once, limit_bytes: left / at_once }
+    }
+
+    /// What one task has.
+    fn alone(self, threads: usize) -> TaskShares {
+        let few = threads.min(TASK_THREADS);
+        let threads = self.threads_next_to(TASK_BYTES, threads).max(few);
+        TaskShares { at_once: 1, threads, limit_bytes: self.limit_bytes }
+    }
+
+    /// How many of `threads` fit next to tasks that may account for `task_bytes`.
+    fn threads_next_to(self, task_bytes: usize, threads: usize) -> usize {
+        let left = self.limit_bytes.saturating_sub(task_bytes).saturating_sub(PROCESS_BYTES);
+        threads.min(left / THREAD_BYTES)
     }
 
     /// How many overlapping sources may be open at once, with pages of `bytes_each` in each.

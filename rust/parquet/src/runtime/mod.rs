@@ -34,4 +34,4 @@ pub(crate) use events::Level;
 pub(crate) use pool::Pool;
 pub use progress::Progress;
 pub(crate) use progress::Stage;
-pub(crate) use workers::ScopedWorkers;
+pub(crate) use workers::{ScopedWorkers, threads_or_cores};

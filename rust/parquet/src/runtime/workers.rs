@@ -25,6 +25,11 @@ const OBJECTS_AT_ONCE: usize = 16;
 /// So many objects are opened at a time.
 const OPENED_AT_ONCE: usize = 64;
 
+/// `threads`, or as many as there are cores.
+pub(crate) fn threads_or_cores(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into))
+}
+
 /// Runs tasks on this many threads, the caller's included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ScopedWorkers {
@@ -35,8 +40,7 @@ impl ScopedWorkers {
     /// `threads` threads; one per core if that is none.
     #[must_use]
     pub(crate) fn new(threads: Option<usize>) -> Self {
-        let cores = || thread::available_parallelism().map_or(1, Into::into);
-        Self { threads: threads.unwrap_or_else(cores).max(1) }
+        Self { threads: threads_or_cores(threads).max(1) }
     }
 
     /// Workers that read footers and keys of many local files: as [`new`](Self::new), as far as

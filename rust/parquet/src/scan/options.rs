@@ -11,7 +11,7 @@ use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
 use crate::file_values::FileValues;
-use crate::runtime::{Budget, ScanSizes};
+use crate::runtime::{Budget, ScanSizes, threads_or_cores};
 
 /// A source as it is named.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl ScanOptions {
     }
 
     fn threads(&self) -> Result<usize> {
-        let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let all = threads_or_cores(None);
         bounded(
             "threads",
             self.threads,

@@ -268,6 +268,25 @@ fn sizes_at_the_default_limit() {
 }
 
 #[test]
+fn small_merges_share_threads_and_memory() {
+    let share = |limit: usize, threads, merges| {
+        let TaskShares { at_once, threads, limit_bytes } =
+            Budget::new(limit).share_merges(threads, merges);
+        (at_once, threads, limit_bytes)
+    };
+    // One thread, one merge, or memory for one.
+    for of in [(512_000_000, 1, 9), (512_000_000, 2, 1), (64_000_000, 2, 9)] {
+        assert_eq!(share(of.0, of.1, of.2), (1, of.1, of.0));
+    }
+    // As many as there are threads, then as many as have memory for some threads each.
+    assert_eq!(share(512_000_000, 2, 9), (2, 1, 211_000_000));
+    assert_eq!(share(512_000_000, 4, 9), (2, 2, 186_000_000));
+    assert_eq!(share(512_000_000, 64, 9), (2, 4, 123_500_000));
+    assert_eq!(share(4_000_000_000, 8, 9), (8, 1, 470_000_000));
+    assert_eq!(share(4_000_000_000, 64, 9), (8, 8, 295_000_000));
+}
+
+#[test]
 fn tasks_share_threads_and_memory() {
     let share = |limit: usize, threads, tasks, needed| {
         let TaskShares { at_once, threads, limit_bytes } =
