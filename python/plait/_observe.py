@@ -4,7 +4,7 @@ engine's threads ─▶ waiting events ─▶ caller's thread, 20 times a second
 caller's thread: a call begins, is done, has failed ───────────────────────▶ plait, spans
 
 Everything is reported on the caller's thread: no thread of the engine waits for the interpreter.
-The caller of a merge of a compaction may be a thread of the compaction (`plait.table.at_once`).
+Groups of a compaction may be merged by threads of their own (`plait.table.groups_at_once`).
 """
 
 from __future__ import annotations

@@ -61,11 +61,20 @@ class PlanSource(_Report):
 
 @dataclass(frozen=True)
 class MemoryNeed(_Report):
-    """The limit, the approximate need of a merge in one pass, and the number of passes."""
+    """The limit, the approximate need of a merge in one pass, and the number of passes.
+
+    Attributes:
+        limit_bytes: The memory limit.
+        needed_bytes: What a merge in one pass takes, about.
+        passes: 1, or 2 where sources are merged in groups first.
+        unpacked_bytes: Bytes of all pages of the sources, unpacked; `None` in plans of older
+            versions.
+    """
 
     limit_bytes: int
     needed_bytes: int
     passes: int
+    unpacked_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def run(table, options, stage, other, *, between):
         if at == stage and waiting:
             waiting.pop()()
 
-    work = run_here(options, threads=1)
+    work = run_here(options, threads=2)
 
     def staged(groups, watch):
         now("work")

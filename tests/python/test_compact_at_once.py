@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,8 +20,8 @@ import pytest
 import plait
 import plait.table.run
 from plait._plan import Plan
+from plait.table import folder as folders
 from plait.table import here
-from plait.table.at_once import Shares
 
 pytestmark = pytest.mark.local
 
@@ -114,10 +117,17 @@ def test_outputs_are_those_of_merges_one_by_one(tmp_path, at_once, threads, opti
         {"memory_limit": "64MB"},
         {"on_duplicate": "keep_last"},
         {"max_seconds": 60},
+        {"huge": True},
     ],
 )
 def test_merges_that_need_the_whole_limit_run_one_by_one(tmp_path, at_once, options):
     folder = write(tmp_path / "events", days=3)
+    options = dict(options)
+    if options.pop("huge", False):
+        # Small on disk: 160 MB of each day once they are unpacked.
+        for path in folder.rglob("*.parquet"):
+            table = pa.table({"k": range(2000), "v": ["x" * 30_000] * 2000})
+            pq.write_table(table, path, use_dictionary=False, compression="zstd")
     plait.compact(folder, sort_by="k", **{"threads": 4, **options})
     assert max(at_once["running"]) == 1 and set(at_once["bytes"]) == {None}
     assert len(live(folder)) == 3
@@ -170,8 +180,7 @@ def test_a_footer_that_lies_has_its_group_sorted(tmp_path, at_once):
     report = plait.compact(folder, sort_by="k", policy="full", unsorted="sort", threads=2)
     assert len(report.groups) == DAYS and rows(folder) == before
     assert max(at_once["running"]) == 2
-    # Once next to others, once more alone, and then it is sorted.
-    assert len(at_once["running"]) == DAYS + 1 and at_once["bytes"].count(None) == 1
+    assert len(at_once["running"]) == DAYS and None not in at_once["bytes"]
     for path in live(folder):
         keys = pq.read_table(path)["k"].to_pylist()
         assert keys == sorted(keys)
@@ -180,10 +189,16 @@ def test_a_footer_that_lies_has_its_group_sorted(tmp_path, at_once):
 def test_what_others_made_counts_when_one_fails(tmp_path, monkeypatch):
     folder = write(tmp_path / "events")
     before, real = rows(folder), here._Here._executed
+    begun, failed = [], threading.Event()
 
     def executed(self, group, *arguments):
+        begun.append(group.scope)
         if group.scope == "day=2":
+            failed.set()
             raise plait.StorageError("the disk is on fire")
+        if group.scope == "day=3":
+            assert failed.wait(30)
+            time.sleep(0.5)
         return real(self, group, *arguments)
 
     with monkeypatch.context() as patch:
@@ -191,37 +206,47 @@ def test_what_others_made_counts_when_one_fails(tmp_path, monkeypatch):
         with pytest.raises(plait.StorageError, match="on fire"):
             plait.compact(folder, sort_by="k", threads=2)
     assert threads_of_groups() == [] and rows(folder) == before
-    # Days 0 and 1 were merged before, and what had begun behind day 2.
-    merged = DAYS - (len(live(folder)) - DAYS) // 2
-    assert 2 <= merged < DAYS
+    # What ran when day 2 failed counts; what waited for a thread does not begin.
+    merged = {Path(path).parent.name for path in live(folder) if "part-" in path}
+    assert {"day=0", "day=1", "day=3"} <= merged
+    assert set(begun) == merged | {"day=2"} and "day=8" not in begun
     assert plait.compact(folder, sort_by="k").groups and len(live(folder)) == DAYS
     assert rows(folder) == before
 
 
+@pytest.fixture
+def stopped(monkeypatch):
+    """Errors that ended merges which ran."""
+    real, errors = Plan.execute, []
+
+    def execute(self, *arguments, **options):
+        try:
+            return real(self, *arguments, **options)
+        except BaseException as error:
+            errors.append(type(error).__name__)
+            raise
+
+    monkeypatch.setattr(Plan, "execute", execute)
+    return errors
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, LookupError])
-def test_what_progress_raises_stops_merges_that_run(tmp_path, monkeypatch, error):
-    folder = write(tmp_path / "events")
-    before, real = rows(folder), Plan.execute
-
-    def execute(self, *arguments, progress, **options):
-        def told(now):
-            progress(now)
-            time.sleep(0.3)
-
-        return real(self, *arguments, progress=told, **options)
+def test_what_progress_raises_stops_merges_that_run(tmp_path, stopped, error):
+    folder = write(tmp_path / "events", rows=3000)
+    before = rows(folder)
 
     def stop(now):
         if now.rows_written:
             raise error
 
-    monkeypatch.setattr(Plan, "execute", execute)
     with pytest.raises(error):
         plait.compact(folder, sort_by="k", threads=2, progress=stop)
     assert threads_of_groups() == [] and rows(folder) == before
+    assert set(stopped) == {"_Stopped"} and len(live(folder)) > DAYS
 
 
-def test_a_commit_that_fails_stops_merges_that_run(tmp_path, monkeypatch):
-    folder = write(tmp_path / "events")
+def test_a_commit_that_fails_stops_merges_that_run(tmp_path, monkeypatch, stopped):
+    folder = write(tmp_path / "events", rows=3000)
     before = rows(folder)
 
     def committed(*_):
@@ -232,8 +257,119 @@ def test_a_commit_that_fails_stops_merges_that_run(tmp_path, monkeypatch):
         with pytest.raises(plait.StorageError, match="no space"):
             plait.compact(folder, sort_by="k", threads=2)
     assert threads_of_groups() == [] and rows(folder) == before
+    # Day 0 was made; day 1, which has twenty times the rows, was not.
+    assert set(stopped) == {"_Stopped"} and len(stopped) <= 2
     plait.compact(folder, sort_by="k")
     assert rows(folder) == before and len(live(folder)) == DAYS
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import plait
+
+def interrupt():
+    while not list(Path(sys.argv[1]).glob("_plait/manifest-*")):
+        time.sleep(0.001)
+    time.sleep(float(sys.argv[2]))
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    plait.compact(sys.argv[1], sort_by="k", threads=2)
+except KeyboardInterrupt:
+    print([t.name for t in threading.enumerate() if t.name.startswith("plait-group")])
+else:
+    print("done")
+"""
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.05])
+def test_an_interrupt_stops_merges_that_run(tmp_path, after_s):
+    folder = write(tmp_path / "events", rows=3000)
+    before = rows(folder)
+    command = [sys.executable, "-c", INTERRUPTED, str(folder), str(after_s)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.strip() == "[]", done.stdout + done.stderr
+    assert rows(folder) == before
+    plait.compact(folder, sort_by="k")
+    assert rows(folder) == before and len(live(folder)) == DAYS
+
+
+def removed(folder):
+    (folder / "day=4" / "1.parquet").unlink()
+
+
+def damaged(folder):
+    path = folder / "day=4" / "1.parquet"
+    data = bytearray(path.read_bytes())
+    data[4:60] = bytes(56)
+    path.write_bytes(data)
+
+
+def unsorted(folder):
+    table = pa.table({"k": [9, 5, 1], "v": ["a", "b", "c"]})
+    pq.write_table(table, folder / "day=4" / "1.parquet")
+
+
+def compacted(folder):
+    plait.compact(folder, sort_by="k", where={"day": ["4"]})
+    plait.expire(folder, retention=0, yes=True)
+
+
+@pytest.mark.parametrize("event", [removed, damaged, unsorted, compacted])
+def test_what_happens_to_one_group_before_it_is_planned_ends_no_other(tmp_path, monkeypatch, event):
+    reports = []
+    real = folders.Folder.survey
+    for threads in (1, 2):
+        folder = write(tmp_path / str(threads))
+        surveys = []
+
+        def survey(self, compaction, surveys=surveys, folder=folder):
+            found = real(self, compaction)
+            surveys.append(found)
+            if len(surveys) == 1:
+                with monkeypatch.context() as patch:
+                    patch.setattr(folders.Folder, "survey", real)
+                    event(folder)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folders.Folder, "survey", survey)
+            report = plait.compact(folder, sort_by="k", threads=threads)
+        skipped = [Path(file.path).name for file in report.skipped]
+        reports.append((sorted(g.folder for g in report.groups), report.lost, skipped))
+        assert sum("part-" in path for path in live(folder)) == DAYS
+    assert reports[0] == reports[1]
+
+
+def test_a_number_of_threads_may_be_that_of_numpy(tmp_path):
+    folder = write(tmp_path / "events", days=3)
+    assert len(plait.compact(folder, sort_by="k", threads=np.int64(2)).groups) == 3
+
+
+def test_a_merge_without_a_thread_runs_on_that_of_the_caller(tmp_path, monkeypatch):
+    def submit(*_):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    folder = write(tmp_path / "events", days=3)
+    monkeypatch.setattr("concurrent.futures.ThreadPoolExecutor.submit", submit)
+    assert len(plait.compact(folder, sort_by="k", threads=2).groups) == 3
+
+
+def test_objects_are_merged_next_to_others(tmp_path, at_once, s3_server):
+    options = s3_server.options()
+    made = write(tmp_path / "events", days=4)
+    client = s3_server.client()
+    client.create_bucket(Bucket="groups")
+    for path in made.rglob("*.parquet"):
+        key = str(path.relative_to(tmp_path))
+        client.put_object(Bucket="groups", Key=key, Body=path.read_bytes())
+    report = plait.compact("s3://groups/events", sort_by="k", threads=2, storage_options=options)
+    assert len(report.groups) == 4 and max(at_once["running"]) == 2
+    read = pa.table(plait.read("s3://groups/events", sort_by="k", storage_options=options))
+    found = Counter(zip(read["k"].to_pylist(), read["v"].to_pylist(), strict=True))
+    assert found == rows(made)
 
 
 def test_progress_is_told_on_the_thread_of_the_caller(tmp_path):
@@ -245,10 +381,6 @@ def test_progress_is_told_on_the_thread_of_the_caller(tmp_path):
         progress=lambda _: threads.add(threading.current_thread().name),
     )
     assert threads == {threading.current_thread().name}
-
-
-def test_few_groups_share_nothing():
-    assert Shares.of((), None) is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])

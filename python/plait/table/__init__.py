@@ -1,7 +1,7 @@
 """Compacting folders and tables: Delta, Iceberg, and the changes that are committed to them.
 
 options    what every call takes              run       survey, merge, commit, survey again
-here       merges in this process             at_once   several small groups at a time
+here       merges in this process             groups_at_once   several small ones
 change     what is committed, how it ends     survey    which files
 report     what was done                      folder, delta, iceberg   one kind of table each
 expire     removes replaced files             statistics   what the Delta log says of a file

@@ -101,8 +101,8 @@ class Watch:
         last = [merge.last for merge in self._running]
         # While its plan is made, a merge does not know what it will read.
         more = sum(
-            (merge.last.total_bytes or merge.expected_bytes) - merge.expected_bytes
-            for merge in self._running
+            (of.total_bytes or merge.expected_bytes) - merge.expected_bytes
+            for merge, of in zip(self._running, last, strict=True)
         )
         consumed = sum(of.consumed_bytes for of in last)
         rows = sum(of.rows_written for of in last)

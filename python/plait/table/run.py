@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Protocol
 
 from plait import _native
@@ -155,11 +156,13 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
         chosen = budget.chosen(found.groups)
         if not (compaction.options.yes and chosen and rounds < _ROUNDS_MAX):
             break
-        left_before, done_before, lost_before = len(compaction.left), len(done), lost
+        left_before, lost_before = len(compaction.left), lost
+        done_now: list[tuple[int, CompactedGroup]] = []
         with (
             table.leased(chosen) as groups,
             closing(_merged(groups, run, budget, compaction.watch)) as outcomes,
         ):
+            places = {id(group): place for place, group in enumerate(groups)}
             for group, made in outcomes:
                 if not isinstance(made, Merged):
                     is_done, is_lost = False, _is_lost(table, compaction, group, made)
@@ -171,13 +174,14 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
                 if is_done or is_lost:
                     budget.spend(group)
                 if is_done and isinstance(made, Merged):
-                    done.append(_described(group, made))
+                    done_now.append((places[id(group)], _described(group, made)))
                     compaction.watch.published()
+        done += [group for _, group in sorted(done_now, key=itemgetter(0))]
         # To leave files alone is no round: it does not change how others are merged.
         if len(compaction.left) > left_before:
             continue
         rounds += 1
-        is_lost = lost > lost_before and len(done) == done_before
+        is_lost = lost > lost_before and not done_now
         lost_in_a_row = lost_in_a_row + 1 if is_lost else 0
         if lost_in_a_row == _LOST_MAX:
             raise StorageError.of(

@@ -212,12 +212,13 @@ fn hash_leaf<T: DataType>(
                 }
                 bytes.level(next);
             }
-            let hash = bytes.finish();
             while live.next_if(|rows| rows.end <= row).is_some() {}
             if live.peek().is_none_or(|rows| row < rows.start) {
-                continue; // the source passes over it
+                bytes.clear(); // the source passes over it
+                continue;
             }
             let Some(slot) = slots.next() else { break };
+            let hash = bytes.finish();
             sum = sum.wrapping_add(hash);
             // Order of leaves matters here, so that values cannot move between rows or leaves.
             *slot = slot.wrapping_mul(MIX).wrapping_add(hash);
@@ -261,6 +262,12 @@ impl RowBytes {
         hashed.write(&self.part);
         self.part.clear();
         hashed
+    }
+
+    /// Forgets the row.
+    fn clear(&mut self) {
+        self.part.clear();
+        self.hashed = None;
     }
 
     /// The hash of the row, the same however it was put together. The next row begins.

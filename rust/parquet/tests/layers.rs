@@ -124,7 +124,7 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call.
-const PUBLIC_ITEMS_MAX: usize = 149;
+const PUBLIC_ITEMS_MAX: usize = 150;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -18,6 +18,8 @@ use crate::bucket::PyBucket;
 #[derive(serde::Deserialize)]
 struct Limits {
     memory_limit: Option<usize>,
+    /// Bytes of the limit, if other calls have the rest.
+    share_bytes: Option<usize>,
     #[serde(default)]
     storage_options: BTreeMap<String, String>,
 }
@@ -28,7 +30,8 @@ const MEMORY_LIMIT_BYTES_DEFAULT: usize = 512_000_000;
 /// The account and the stores of a call with these options.
 pub(crate) fn reach(options: &str, bucket: Option<Py<PyAny>>) -> Result<(Context, Stores)> {
     let limits: Limits = from_json(options)?;
-    let context = Context::new(limits.memory_limit.unwrap_or(MEMORY_LIMIT_BYTES_DEFAULT));
+    let all = Context::new(limits.memory_limit.unwrap_or(MEMORY_LIMIT_BYTES_DEFAULT));
+    let context = limits.share_bytes.map_or_else(|| all.clone(), |bytes| all.part(bytes));
     let settings = &limits.storage_options;
     let stores = match bucket {
         None => Stores::try_new(settings, &context),

@@ -52,8 +52,8 @@ pub struct ExecuteOptions {
     pub if_exists: Option<IfExists>,
     /// Bytes of memory to stay within: those of the plan, for whoever makes the context.
     pub memory_limit: u64,
-    /// Bytes of the limit for this call, if other calls have the rest; absent = all. Outputs do not
-    /// depend on it.
+    /// Bytes of the limit for this call, if other calls have the rest, for whoever makes the context;
+    /// absent = all. Outputs do not depend on it.
     pub share_bytes: Option<u64>,
     /// Settings of object stores.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -90,9 +90,6 @@ pub(crate) fn execute_in(
     };
     merge.check_values()?;
     let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None, files: &[] };
-    let share = |bytes| context.part(usize::try_from(bytes).unwrap_or(usize::MAX));
-    let share = options.share_bytes.map(share);
-    let context = share.as_ref().unwrap_or(context);
     let outcome = timed(&merge, stores, context, KeyForm::Ranked, |attempt| {
         execute_chosen(&what, attempt).map_err(|stopped| {
             match stopped.is_stale {

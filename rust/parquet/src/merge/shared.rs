@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //! Outputs are those of merges that run one by one: a merge whose sizes need the whole limit shares
-//! nothing. Nor does a large one, which would be the last to end, with few threads.
+//! nothing. Nor does a large one, which would be the last to end, with few threads; nor one whose pages
+//! take more than half of its share once they are unpacked.
 //!
 //! # Not here
 //! The tasks of one plan (`at_once`); running the merges, and committing what they made (Python).
@@ -68,12 +69,19 @@ pub(crate) fn share_in(
     context: &Context,
 ) -> Result<MergeShares> {
     check_threads(of.threads)?;
-    let each = context.budget().share_merges(threads_or_cores(of.threads), of.plans.len());
-    let share_bytes = each.limit_bytes as u64;
-    let may = |plan: &SharingPlan| {
+    let threads = threads_or_cores(of.threads);
+    let may = |plan: &&SharingPlan| {
         plan.options.keeps_all()
             && plan.memory.passes == 1
+            && plan.bytes <= SECOND_BYTES * threads as u64
+    };
+    let each = context.budget().share_merges(threads, of.plans.iter().filter(may).count());
+    let share_bytes = each.limit_bytes as u64;
+    let may = |plan: &SharingPlan| {
+        may(&plan)
             && plan.memory.needed_bytes <= share_bytes
+            // As much again for pages of outputs.
+            && plan.memory.unpacked_bytes.is_some_and(|bytes| bytes <= share_bytes / 2)
             && plan.bytes <= SECOND_BYTES * each.threads as u64
     };
     let shares = of.plans.iter().map(|plan| each.at_once > 1 && may(plan)).collect();

@@ -261,6 +261,7 @@ impl Draft<'_> {
                 self.footers.bytes_each,
                 !self.keys.leaves.is_empty(),
                 depth_max,
+                &self.sources,
                 options.budget(),
             ),
             warnings: warnings(&self.files, &self.reconciled.metadata_conflicts),

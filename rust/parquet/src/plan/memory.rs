@@ -127,17 +127,20 @@ pub(crate) fn sources_at_once(
     Ok(budget.sources_at_once(OpenSources::of(sources, leaves, keys)?.bytes_each()))
 }
 
-/// What merging `depth` overlapping sources takes, of `bytes_each`; sorted by keys or not.
+/// What merging `sources` takes, of which `depth` overlap, of `bytes_each`; sorted by keys or not.
 pub(super) fn memory_need(
     bytes_each: u64,
     is_sorted: bool,
     depth: usize,
+    sources: &[Arc<Source>],
     budget: Budget,
 ) -> MemoryNeed {
     let is_merged = is_sorted && depth > budget.sources_at_once(bytes_each);
+    let unpacked = sources.iter().map(|source| source.encoded_bytes);
     MemoryNeed {
         limit_bytes: budget.limit_bytes() as u64,
         needed_bytes: Budget::limit_for_pages(bytes_each.saturating_mul(depth as u64)),
         passes: if is_merged { 2 } else { 1 },
+        unpacked_bytes: Some(unpacked.fold(0, u64::saturating_add)),
     }
 }

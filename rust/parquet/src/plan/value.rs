@@ -176,6 +176,9 @@ pub struct MemoryNeed {
     pub needed_bytes: u64,
     /// 1, or 2 where sources are merged in groups first.
     pub passes: u64,
+    /// Bytes of all pages of the sources, unpacked; plans of older versions lack it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
 }
 
 /// Reads and checks a plan.

@@ -351,7 +351,7 @@ impl Budget {
         let most = threads.min(merges).min(TASKS_AT_ONCE_MAX);
         let busy = |of: &TaskShares| (of.at_once * of.threads.min(TASK_THREADS), of.at_once);
         let shares = (2..=most).map(|at_once| self.share(threads, at_once, TASK_BYTES));
-        shares.chain([self.alone(threads)]).max_by_key(busy).unwrap_or(self.alone(threads))
+        shares.fold(self.alone(threads), |best, of| if busy(&of) > busy(&best) { of } else { best })
     }
 
     /// The shares of so many tasks, each of which needs `task_bytes` of the limit.

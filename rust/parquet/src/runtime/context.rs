@@ -80,9 +80,9 @@ impl Context {
     }
 
     /// A context for a part of the call, with so much of its memory: what is counted and recorded is that
-    /// of the call, and [`cancel`](Self::cancel) stops the part alone.
+    /// of the call, and [`cancel`](Self::cancel) stops the part alone. Outputs do not depend on it.
     #[must_use]
-    pub(crate) fn part(&self, limit_bytes: usize) -> Self {
+    pub fn part(&self, limit_bytes: usize) -> Self {
         let state = &self.0;
         Self::of_call(Arc::clone(&state.call), state.cancel.part(), state.account.part(limit_bytes))
     }
