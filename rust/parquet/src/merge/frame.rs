@@ -86,6 +86,7 @@ impl<'a> Frame<'a> {
         };
         let shares = share_tasks(what, attempt);
         let threads = shares.threads;
+        context.buffers().set_threads(shares.at_once * threads);
         let pool = Arc::new(if shares.at_once == 1 { Pool::new(threads)? } else { None });
         let cache = Arc::new(LocationCache::new(
             context,
@@ -128,7 +129,9 @@ impl<'a> Frame<'a> {
             stores: self.stores,
             merges_runs: self.merges_runs,
         };
-        Ok(FramePart { frame, context: context.part(shares.limit_bytes) })
+        let context = context.part(shares.limit_bytes);
+        context.buffers().set_threads(shares.at_once * shares.threads);
+        Ok(FramePart { frame, context })
     }
 
     fn set_target(&mut self, target: Target) {

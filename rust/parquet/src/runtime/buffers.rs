@@ -1,17 +1,31 @@
 //! Buffers of unpacked pages that wait for the next page.
 //!
 //! # Invariants
-//! A buffer is accounted for while it is used and while it waits.
+//! A buffer is accounted for while it is used and while it waits. Where there are many threads, a large
+//! one is given back to the system when it is dropped.
 //!
 //! # Cost
-//! A lock per page, and O(log b) under it for b capacities of buffers that wait. Returning memory to the system and taking new memory costs more than unpacking
-//! some pages.
+//! A lock per page, and O(log b) under it for b capacities of buffers that wait. Returning memory to
+//! the system and taking new memory costs more than unpacking some pages.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::account::{Account, Charge};
 use super::budget::Budget;
+
+/// From here on, a buffer has room for [`MAPPED_BYTES`] where many threads take them. New memory for each
+/// costs up to as much as unpacking, so others are left to the allocator.
+const LARGE_BYTES: usize = 16 << 20;
+
+/// So many threads keep no more blocks than there is room for.
+const FEW_THREADS: usize = 4;
+
+/// glibc's `malloc` maps blocks of more than 32 MiB by themselves. Once it has freed a smaller one, it
+/// keeps others of its size in a heap for each thread: with many threads they take more than the memory
+/// limit. Room that is not written to takes no memory.
+const MAPPED_BYTES: usize = 33 << 20;
 
 /// The buffers of one call; clones are the same buffers.
 #[derive(Clone)]
@@ -19,6 +33,8 @@ pub(crate) struct Buffers(Arc<BufferPool>);
 
 struct BufferPool {
     account: Account,
+    /// Whether large buffers are mapped by themselves.
+    maps_large: AtomicBool,
     idle: Mutex<IdleBuffers>,
 }
 
@@ -38,15 +54,23 @@ impl IdleBuffers {
 
 impl Buffers {
     pub(super) fn new(account: Account) -> Self {
-        Self(Arc::new(BufferPool { account, idle: Mutex::default() }))
+        let (maps_large, idle) = (AtomicBool::default(), Mutex::default());
+        Self(Arc::new(BufferPool { account, maps_large, idle }))
+    }
+
+    /// Says how many threads take buffers.
+    pub(crate) fn set_threads(&self, threads: usize) {
+        self.0.maps_large.store(threads > FEW_THREADS, Ordering::Relaxed);
     }
 
     /// An empty buffer with room for `len` bytes, if there is memory for it.
     #[must_use]
     pub(crate) fn take(&self, len: usize) -> Option<Buffer> {
         let mut bytes = self.take_idle(len);
-        bytes.try_reserve_exact(len).ok()?;
-        let charge = self.0.account.charge(bytes.capacity());
+        let is_mapped = len >= LARGE_BYTES && self.0.maps_large.load(Ordering::Relaxed);
+        let room = if is_mapped { len.max(MAPPED_BYTES) } else { len };
+        bytes.try_reserve_exact(room).ok()?;
+        let charge = self.0.account.charge(if room > len { len } else { bytes.capacity() });
         Some(Buffer { bytes, charge, buffers: self.clone() })
     }
 
@@ -107,5 +131,31 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         self.charge.set(0);
         self.buffers.put_back(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn large_buffers_have_room_to_be_mapped_and_are_given_back() {
+        let account = Account::new(512_000_000);
+        let buffers = Buffers::new(account.clone());
+        let take = |len: usize| {
+            let mut buffer = buffers.take(len).unwrap();
+            let (room, held) = (buffer.bytes_mut().capacity(), account.held_bytes());
+            drop(buffer);
+            (room, held, account.held_bytes())
+        };
+        // Room, bytes while it is used, bytes that wait.
+        buffers.set_threads(5);
+        assert_eq!(take(LARGE_BYTES), (MAPPED_BYTES, LARGE_BYTES as u64, 0));
+        assert_eq!(take(2 * MAPPED_BYTES), (2 * MAPPED_BYTES, 2 * MAPPED_BYTES as u64, 0));
+        assert_eq!(take(1000), (1000, 1000, 1000));
+        buffers.set_threads(4);
+        assert_eq!(take(LARGE_BYTES + 1).0, LARGE_BYTES + 1);
     }
 }
