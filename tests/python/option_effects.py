@@ -81,11 +81,12 @@ def compared(
 
 def called(call: Callable[[], Made]) -> Made:
     """What a call made, its error, and the most threads that it had."""
-    most, over = [0], threading.Event()
+    # Stores of other tests may have a thread still.
+    most, over, before = [0], threading.Event(), engine_threads()
 
     def count() -> None:
         while not over.is_set():
-            most[0] = max(most[0], engine_threads())
+            most[0] = max(most[0], engine_threads() - before)
             over.wait(0.0005)
 
     read_before = read_bytes()
