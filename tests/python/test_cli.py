@@ -186,7 +186,7 @@ def test_help_tells_the_exit_codes(command, capsys):
     with pytest.raises(SystemExit) as left:
         main([*command, "--help"])
     assert left.value.code == 0
-    assert "130  interrupted; nothing was published" in capsys.readouterr().out
+    assert "130  interrupted; outputs that exist are complete" in capsys.readouterr().out
 
 
 # ---- as a process
@@ -254,7 +254,7 @@ def test_a_terminal_shows_progress_and_ctrl_c_ends_it(slow_command, tmp_path, en
     os.close(ours)
     assert process.stdout.read() == b""
     process.stdout.close()
-    assert ending.endswith(b"plait: interrupted; nothing was published\r\n")
+    assert ending.endswith(b"plait: interrupted; outputs that exist are complete\r\n")
     assert b"Traceback" not in ending
     assert list(tmp_path.glob("out/*")) == []
 

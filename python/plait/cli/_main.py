@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(error: BaseException, arguments: Sequence[str]) -> int:
     """Tells of an error; gives its exit code."""
     if isinstance(error, KeyboardInterrupt):
-        error = plait.Cancelled("interrupted; nothing was published")
+        error = plait.Cancelled("interrupted; outputs that exist are complete")
     if isinstance(error, plait.PlaitError):
         code = exit_code(error)
     elif isinstance(error, OSError):

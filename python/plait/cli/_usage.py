@@ -21,7 +21,7 @@ exit codes:
   4    storage: not found, exists already, not readable or writable, full
   5    the memory limit is too small
   70   a bug in plait
-  130  interrupted; nothing was published
+  130  interrupted; outputs that exist are complete
   141  the reader of the output went away
 """
 _LOOK = "`plait help` lists the commands"
