@@ -53,10 +53,10 @@ def take(root: str, lease: str, term_s: float, storage: object) -> _native.Lease
 class Lease:
     """A lease of this process, as a context; it is taken by entering."""
 
-    def __init__(self, root: str, storage_options: object, commits: int) -> None:
-        """Takes the folder, and how many commits are to be made: the last one ends the lease."""
+    def __init__(self, root: str, storage_options: object, groups: int) -> None:
+        """Takes the folder, and how many groups of files are to be committed."""
         self.id = new_id()
-        self._root, self._storage, self._commits = root, storage_options, commits
+        self._root, self._storage, self._groups = root, storage_options, groups
         self._is_ended = False
         self._is_over = threading.Event()
         self._sign: _native.Lease | None = None
@@ -82,13 +82,19 @@ class Lease:
         if self._sign is not None:
             self._sign.close()
 
-    def commit(self, change: dict[str, Any]) -> dict[str, Any]:
-        """Commits a change of the folder; what the engine says of it."""
-        self._commits -= 1
-        last = {} if self._commits > 0 else {"end": self.id}
+    def commit(self, change: dict[str, Any], groups: int = 1) -> dict[str, Any]:
+        """Commits a change of the folder; what the engine says of it.
+
+        Args:
+            change: The change.
+            groups: How many groups it has: the commit of the last one ends the lease.
+        """
+        left = self._groups - groups
+        last = {} if left > 0 else {"end": self.id}
         options = {"folder": self._root, **change, **last}
         done = _call(_native.commit, options, self._storage, None)
-        self._is_ended = self._is_ended or bool(last and done["committed"])
+        if done["committed"]:
+            self._groups, self._is_ended = left, bool(last)
         return done
 
     def _renew(self) -> None:

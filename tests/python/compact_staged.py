@@ -30,7 +30,7 @@ class Native:
 
         def staged(text, *args):
             # Of commits, some are about leases only.
-            if name == "commit" and not json.loads(text).get("add"):
+            if name == "commit" and not json.loads(text).get("changes"):
                 return call(text, *args)
             killed("before " + name)
             told = call(text, *args)

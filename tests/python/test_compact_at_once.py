@@ -253,9 +253,9 @@ def test_a_commit_that_fails_stops_merges_that_run(tmp_path, monkeypatch, stoppe
         raise plait.StorageError("no space left")
 
     with monkeypatch.context() as patch:
-        patch.setattr(plait.table.run, "_is_committed", committed)
+        patch.setattr(plait.table.commits, "commit", committed)
         with pytest.raises(plait.StorageError, match="no space"):
-            plait.compact(folder, sort_by="k", threads=2)
+            plait.compact(folder, sort_by="k", threads=2, min_commit_interval=0)
     assert threads_of_groups() == [] and rows(folder) == before
     # Day 0 was made; day 1, which has twenty times the rows, was not.
     assert set(stopped) == {"_Stopped"} and len(stopped) <= 2

@@ -300,7 +300,8 @@ def test_a_lease_that_was_not_renewed_is_ended_by_others_and_one_that_was_is_not
 
 def test_a_file_without_a_lease_is_never_committed(folder):
     write(folder / "_plait/files/strange.parquet", 5)
-    change = {"folder": str(folder), "add": [str(folder / "_plait/files/strange.parquet")]}
+    made = [str(folder / "_plait/files/strange.parquet")]
+    change = {"folder": str(folder), "changes": [{"add": made}]}
     with pytest.raises(plait.SourceChanged, match="lease of an output has ended"):
         _native.commit(json.dumps(change))
     assert keys(folder) == [0, 1, 2, 10, 11, 12]

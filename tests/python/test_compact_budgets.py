@@ -168,7 +168,7 @@ def test_groups_of_a_run_with_limited_time_are_committed_before_the_next_begins(
 
     monkeypatch.setattr(plait._plan.Plan, "execute", execute)
     monkeypatch.setattr(Folder, "commit", commit)
-    plait.compact(events, max_seconds=1, **OVERLAP)
+    plait.compact(events, max_seconds=1, min_commit_interval=0, **OVERLAP)
     assert calls == ["merge", "commit"] * 3
 
 
@@ -303,6 +303,7 @@ def test_runs_with_budgets_end_in_the_table_of_one_run_without(
         *[("max_groups", value) for value in (0, -1, 1.5, "1", True)],
         *[("max_bytes", value) for value in (0, -1, 1.5, "many", "0.5", True)],
         *[("max_seconds", value) for value in (-1, "soon", math.nan, True, [])],
+        *[("min_commit_interval", value) for value in (-1, "soon", math.nan, True, None)],
     ],
 )
 def test_bad_values_are_refused_before_the_table_is_looked_at(option, wrong, tmp_path):

@@ -84,7 +84,7 @@ def test_a_url_is_compacted_read_and_expired_as_a_folder_is(folder):
     assert dry.dry_run and [len(group.sources) for group in dry.groups] == [6, 6]
     assert not [name for name in folder.names() if name.startswith("_plait")]
     done = folder.compact()
-    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.version == 3
+    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.version == 2
     made = [name for name in folder.names() if name.endswith(".parquet") and "_plait" in name]
     assert sorted(name.rpartition("/")[0] for name in made) == [
         "_plait/files/day=1",
@@ -164,8 +164,9 @@ def test_two_compactions_at_once_end_as_one(folder):
     assert folder.rows() == before
     assert folder.compact(yes=False).groups == ()
     manifests = [name for name in folder.names() if "manifest-" in name]
-    # Each takes a lease, each group is committed once, and a lease may end by itself.
-    assert 4 <= len(manifests) <= 6
+    # Each takes a lease, groups are committed once, and a lease may end by itself. One that starts
+    # after the other has ended finds nothing to do.
+    assert 2 <= len(manifests) <= 6
 
 
 @pytest.mark.long
@@ -211,7 +212,7 @@ def test_failing_requests_lose_nothing_and_count_nothing_twice(folder, s3_proxy)
     before = folder.rows()
     s3_proxy.share = 0.1
     faulty = {**folder.options, "aws_endpoint_url": s3_proxy.url}
-    done = folder.compact(storage_options=faulty)
+    done = folder.compact(storage_options=faulty, min_commit_interval=0)
     assert (len(done.groups), done.lost, done.version) == (2, 0, 3)
     assert folder.rows(**faulty) == before
     plait.expire(folder.url, retention=0, storage_options=faulty, yes=True)
@@ -223,7 +224,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(folder, s3_proxy):
     s3_proxy.lose = lambda method, path: method == "PUT" and "manifest-00000002" in path
     done = folder.compact(storage_options={**folder.options, "aws_endpoint_url": s3_proxy.url})
     assert s3_proxy.failed == ["lost"]
-    assert (len(done.groups), done.lost, done.version) == (2, 0, 3)
+    assert (len(done.groups), done.lost, done.version) == (2, 0, 2)
 
 
 @pytest.mark.long
@@ -243,7 +244,7 @@ def test_a_commit_whose_output_is_gone_when_it_is_named_is_taken_back(folder, s3
     with pytest.raises(plait.SourceChanged, match="removed meanwhile"):
         options = {**folder.options, "aws_endpoint_url": s3_proxy.url}
         # One group after the other: else there may be two outputs.
-        folder.compact(storage_options=options, threads=1)
+        folder.compact(storage_options=options, threads=1, min_commit_interval=0)
     assert len(gone) == 1 and folder.rows() == before
     assert len(folder.compact().groups) == 2 and folder.rows() == before
     options = {"storage_options": folder.options, "retention": 0, "yes": True}

@@ -60,7 +60,7 @@ def steps():
         (Plan, "execute"),
         (Iceberg, "commit"),
         (Iceberg, "_load"),
-        (Iceberg, "_actions"),
+        (Iceberg, "_carried"),
         (iceberg_snapshot, "commit_replacement"),
         (Transaction, "commit_transaction"),
     ]

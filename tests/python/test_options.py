@@ -157,6 +157,14 @@ def groups(made: Made) -> list[int]:
     return [len(group.sources) for group in made.report.groups]
 
 
+def commits(made: Made) -> int:
+    """How many commits the folder or table has."""
+    logs = ("_delta_log/*.json", "metadata/*.metadata.json", "_plait/manifest-*.json")
+    return sum(
+        1 for root in Path(made.files[0]).parents[:4] for log in logs for _ in root.glob(log)
+    )
+
+
 def logged(made: Made) -> list[bool]:
     """Whether the last commit of a Delta table says that removed files changed data."""
     import json
@@ -179,6 +187,7 @@ POLICY: dict[str, Effect] = {
         name: Effect(limit, groups, tables=effects.two_regions, given=OVERLAPPING)
         for name, limit in (("max_bytes", 1), ("max_groups", 1), ("max_seconds", 0))
     },
+    "min_commit_interval": Effect(0, commits, tables=effects.two_regions, given=OVERLAPPING),
     "max_depth": Effect(3, groups, given={**KEYED, "policy": "overlap"}),
     "merge_factor": Effect(3, groups, given={**KEYED, "policy": "size_tiered"}),
     "merge_factor_max": Effect(

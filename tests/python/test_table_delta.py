@@ -645,9 +645,8 @@ def test_rows_are_right_whenever_others_commit(kind, seed, uri):
     stage = rng.choice(interleavings.STAGES)
     others.is_stale = stage == "stale"
     table = Delta(uri, None, guard=True)
-    report = interleavings.run(
-        table, interleavings.options(), stage, getattr(others, kind), between="_actions"
-    )
+    options = interleavings.options(min_commit_interval=rng.choice((0, "1min")))
+    report = interleavings.run(table, options, stage, getattr(others, kind), between="_actions")
     context = (kind, seed, stage, str(report))
     assert rows(uri) == others.rows, context
     assert not isinstance(report, plait.PlaitError), context

@@ -549,7 +549,7 @@ def test_committing_twice_is_committing_once(catalog):
         return first(change)
 
     table.commit = twice
-    report = interleavings.run(table, interleavings.options(), "", lambda: None, between="_actions")
+    report = interleavings.run(table, interleavings.options(), "", lambda: None, between="_carried")
     assert report.lost == 0 and len(report.groups) == 1
     assert rows(catalog) == before and len(files(catalog)) == 1
 
@@ -619,9 +619,8 @@ def test_rows_are_right_whenever_others_commit(kind, seed, catalog):
     stage = rng.choice(stages)
     others.is_stale = stage == "stale"
     table = Iceberg(catalog, NAME)
-    report = interleavings.run(
-        table, interleavings.options(), stage, getattr(others, kind), between="_actions"
-    )
+    options = interleavings.options(min_commit_interval=rng.choice((0, "1min")))
+    report = interleavings.run(table, options, stage, getattr(others, kind), between="_carried")
     context = (kind, seed, stage, str(report))
     assert rows(catalog) == others.rows, context
     assert not isinstance(report, plait.PlaitError), context

@@ -27,10 +27,11 @@ from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
 from plait.spark.shipping import absent, shipped
 from plait.spark.task import ANSWER, Counters, Packed, PackedSort, executor, pack
+from plait.table.commits import Merged
 from plait.table.groups import Group
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
-from plait.table.run import FOR_ONE_GROUP, Merged, Runner, group_of
+from plait.table.run import FOR_ONE_GROUP, Runner, group_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

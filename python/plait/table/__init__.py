@@ -2,9 +2,9 @@
 
 options    what every call takes              run       survey, merge, commit, survey again
 here       merges in this process             groups_at_once   several small ones
-change     what is committed, how it ends     survey    which files
+change     what is committed, how it ends     commits   which groups are committed together
 report     what was done                      folder, delta, iceberg   one kind of table each
-expire     removes replaced files             statistics   what the Delta log says of a file
+expire     removes replaced files             survey    which files
 
 One loop, planner and set of tables serve `plait.compact` on one machine and `plait.spark` on many.
 """

@@ -1,24 +1,37 @@
-"""A change of a table as a value, and what becomes of it when it is committed.
+"""Changes of a table as values, and what becomes of them when they are committed.
 
-Change ──▶ table.commit ──┬─▶ Committed    it counts, by this or by an earlier attempt
-                          ├─▶ Conflicted   others replaced a file of it: it never will
-                          └─▶ Retryable    others were quicker: look again, and try again
+Changes ──▶ table.commit ──┬─▶ Committed    they count, by this or by an earlier attempt
+                           ├─▶ Conflicted   others replaced a file of them: they never will
+                           └─▶ Retryable    others were quicker: look again, and try again
 
-Invariant: a change is committed whole or not at all, and any number of times like once.
-Not here: where a table keeps what counts (`folder`, `delta`, `iceberg`).
+Invariant: changes of one commit count all or none, and committed any number of times like once.
+Not here: where a table keeps what counts (`folder`, `delta`, `iceberg`); which changes are
+committed at a time (`commits`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from plait.errors import StorageError
 from plait.report import OutputReport
 
-__all__ = ["Change", "Committed", "Committer", "Conflicted", "Outcome", "Retryable", "commit"]
+__all__ = [
+    "Change",
+    "Committed",
+    "Committer",
+    "Conflicted",
+    "Outcome",
+    "Retryable",
+    "commit",
+    "is_final",
+    "token_of",
+]
 
 # Each attempt loses only to somebody else's commit. So many in a row mean that something is wrong.
 _ATTEMPTS_MAX = 50
@@ -44,21 +57,21 @@ class Change:
 
 @dataclass(frozen=True)
 class Committed:
-    """The change counts; `version` is that of the table with it."""
+    """The changes count; `version` is that of the table with them."""
 
     version: int
 
 
 @dataclass(frozen=True)
 class Conflicted:
-    """The change never will count: others have replaced or deleted what it replaces."""
+    """The changes never will count: others have replaced or deleted a file that they replace."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Retryable:
-    """The change does not count yet, since others committed meanwhile; it may count next time."""
+    """The changes do not count yet, since others committed meanwhile; they may next time."""
 
     why: str
 
@@ -71,33 +84,45 @@ class Committer(Protocol):
 
     name: str
 
-    def commit(self, change: Change) -> Outcome:
-        """Looks at the table as it is now, and tries once."""
+    def commit(self, changes: Sequence[Change]) -> Outcome:
+        """Looks at the table as it is now, and tries once to make all changes in one commit."""
 
 
-def commit(table: Committer, change: Change) -> Committed | Conflicted:
-    """Commits a change, as often as it takes.
+def token_of(changes: Sequence[Change]) -> str:
+    """What names a commit of these changes: the token of one, or one that is made of theirs."""
+    if len(changes) == 1:
+        return changes[0].token
+    return hashlib.sha256("".join(c.token for c in changes).encode()).hexdigest()[:16]
+
+
+def is_final(outcome: Outcome, changes: Sequence[Change]) -> bool:
+    """Whether no attempt follows. Where one of several is in the way, each is tried by itself."""
+    return isinstance(outcome, Committed) or (isinstance(outcome, Conflicted) and len(changes) == 1)
+
+
+def commit(table: Committer, changes: Sequence[Change]) -> Committed | Conflicted:
+    """Makes changes in one commit; tries as often as it takes.
 
     Args:
         table: What to commit to.
-        change: The change.
+        changes: The changes; no two of them replace the same file.
 
     Returns:
-        Whether it counts.
+        Whether they count.
 
     Raises:
         StorageError: Others were quicker too many times.
     """
     why = ""
     for attempt in range(_ATTEMPTS_MAX):
-        outcome = table.commit(change)
+        outcome = table.commit(changes)
         if not isinstance(outcome, Retryable):
             return outcome
         why = outcome.why
         # Two that wait equally long would meet again.
         time.sleep(random.uniform(0, min(0.01 * 2**attempt, _WAIT_S_MAX)))  # noqa: S311 - no secret
     raise StorageError.of(
-        "the change could not be committed",
+        "the changes could not be committed",
         got=f"{_ATTEMPTS_MAX} commits of others at `{table.name}`: {why}",
         hint="compact when less is written; nothing was changed, the new files are not live",
     )

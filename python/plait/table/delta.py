@@ -1,4 +1,4 @@
-"""Delta tables: one commit of the log replaces the files of a group.
+"""Delta tables: one commit of the log replaces the files of groups.
 
 newest version ──▶ supported? ──▶ statistics of outputs ──▶ commit, if all replaced files are live
 
@@ -25,7 +25,15 @@ from plait._table_properties import order_of_files, rules_of
 from plait.errors import UnknownColumn
 from plait.order import sort_text
 from plait.table.casting import cast_files
-from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.change import (
+    Change,
+    Committed,
+    Conflicted,
+    Outcome,
+    Retryable,
+    is_final,
+    token_of,
+)
 from plait.table.deletes import DeletedRows, Touched, carry
 from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.mapped import by_names_of_files, by_names_of_table, check_files
@@ -54,6 +62,23 @@ class _Carried:
     def rows(self) -> int:
         """How many rows of the outputs are deleted."""
         return sum(gone.rows for gone in self.deleted.values())
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A change as the log takes it.
+
+    Attributes:
+        add: Its new files.
+        remove: The files that go, by id.
+        rows: Rows of the new files.
+        drops: Whether rows are lost by it, such as those of duplicate keys.
+    """
+
+    add: list[dict[str, Any]]
+    remove: list[str]
+    rows: int
+    drops: bool
 
 
 class Delta:
@@ -153,26 +178,29 @@ class Delta:
         names = [file.name for file in group.files]
         return len(self._log.files("rewrite", only=names, deleted="list")) == len(names)
 
-    def commit(self, change: Change) -> Outcome:
+    def commit(self, changes: Sequence[Change]) -> Outcome:
         """Commits, if the replaced files count in the newest version."""
-        outcome = self._commit(change)
-        if not (self._keeps_maps or isinstance(outcome, Retryable)):
-            maps = [output.row_map for output in change.added if output.row_map]
+        outcome = self._commit(changes)
+        if is_final(outcome, changes) and not self._keeps_maps:
+            maps = [o.row_map for change in changes for o in change.added if o.row_map]
             self._log.remove(map(self._log.name_of, maps))
         return outcome
 
-    def _commit(self, change: Change) -> Outcome:
-        app = f"plait.{change.token}"
-        snapshot = self._log.snapshot("rewrite", apps=(app,))
-        added = [self._log.name_of(output.path) for output in change.added]
+    def _commit(self, changes: Sequence[Change]) -> Outcome:
+        snapshot = self._log.snapshot("rewrite", apps=(_app(changes),))
+        added = [self._log.name_of(output.path) for change in changes for output in change.added]
+        gone = [name for change in changes for name in change.replaced]
         there = self._log.files("rewrite", names=added, deleted="list")
-        replaced = self._log.files("rewrite", only=change.replaced, deleted="list")
+        replaced = self._log.files("rewrite", only=gone, deleted="list")
         if len(there) == len(added) and not replaced:
             return Committed(snapshot.version)
-        carried = self._carried(change)
-        if isinstance(carried, str):
-            return Conflicted(carried)
-        ended = self._log.commit(self._actions(change, added, carried, snapshot))
+        carried = []
+        for change in changes:
+            found = self._carried(change)
+            if isinstance(found, str):
+                return Conflicted(found)
+            carried.append(found)
+        ended = self._log.commit(self._actions(changes, carried, snapshot))
         if ended["outcome"] == "conflicted":
             # Looked at again: rows of a file may have been deleted since.
             return Retryable(ended["why"])
@@ -199,42 +227,24 @@ class Delta:
         return _Carried(tuple(now[name] for name in names), deleted)
 
     def _actions(
-        self, change: Change, added: list[str], carried: _Carried, snapshot: Snapshot
+        self, changes: Sequence[Change], carried: Sequence[_Carried], snapshot: Snapshot
     ) -> dict[str, Any]:
-        """The change as the log takes it."""
-        replaced = carried.replaced
-        settings = snapshot.properties
-        rows_in = [file.rows for file in replaced]
-        rows_out = sum(output.rows for output in change.added) - carried.rows
-        is_known = None not in rows_in
-        drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
-        # Where the log does not say how many there were, some may have gone.
-        drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
-        app = f"plait.{change.token}"
-        names = [file.id for file in replaced]
-        add = [
-            self._log.added(
-                name,
-                snapshot.schema_text,
-                properties=settings,
-                partition=snapshot.partition_of(replaced[0]),
-                instead_of=names,
-            )
-            for name in added
-        ]
-        for entry, output in zip(add, change.added, strict=True):
-            gone = carried.deleted.get(output.path)
-            entry["deleted"] = gone and {"bitmap": gone.encoded, "rows": gone.rows}
+        """The changes as the log takes them."""
+        made = [self._made(*each, snapshot) for each in zip(changes, carried, strict=True)]
+        add = [entry for one in made for entry in one.add]
+        names = [name for one in made for name in one.remove]
+        drops = any(one.drops for one in made)
+        app, scopes = _app(changes), {change.scope for change in changes}
         return {
             "intent": "delete" if drops else "rewrite",
             "operation": "OPTIMIZE",
-            "parameters": {"predicate": change.scope},
+            "parameters": {"predicate": scopes.pop() if len(scopes) == 1 else ""},
             "metrics": {
                 "numAddedFiles": len(add),
                 "numRemovedFiles": len(names),
-                "numOutputRows": rows_out,
+                "numOutputRows": sum(one.rows for one in made),
             },
-            "info": {"plait.task": change.token},
+            "info": {"plait.task": ",".join(change.token for change in changes)},
             "token": secrets.token_hex(16),
             "add": add,
             "remove": names,
@@ -243,6 +253,31 @@ class Delta:
             "txn": {"app": app, "number": snapshot.batches.get(app, 0) + 1},
         }
 
+    def _made(self, change: Change, carried: _Carried, snapshot: Snapshot) -> _Made:
+        """One of the changes as the log takes it."""
+        replaced = carried.replaced
+        settings = snapshot.properties
+        rows_in = [file.rows for file in replaced]
+        rows_out = sum(output.rows for output in change.added) - carried.rows
+        is_known = None not in rows_in
+        drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
+        # Where the log does not say how many there were, some may have gone.
+        drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
+        names = [file.id for file in replaced]
+        add = []
+        for output in change.added:
+            entry = self._log.added(
+                self._log.name_of(output.path),
+                snapshot.schema_text,
+                properties=settings,
+                partition=snapshot.partition_of(replaced[0]),
+                instead_of=names,
+            )
+            gone = carried.deleted.get(output.path)
+            entry["deleted"] = gone and {"bitmap": gone.encoded, "rows": gone.rows}
+            add.append(entry)
+        return _Made(add, names, rows_out, drops)
+
     def _is_guarded(self, snapshot: Snapshot) -> bool:
         """Whether removed files are logged as changed data.
 
@@ -250,6 +285,10 @@ class Delta:
         """
         said = snapshot.properties
         return self._guard and not any(said.get(name) == "true" for name in _NO_GUARD)
+
+
+def _app(changes: Sequence[Change]) -> str:
+    return f"plait.{token_of(changes)}"
 
 
 def _rows(files: Sequence[LiveFile]) -> int | None:

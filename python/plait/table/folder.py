@@ -58,9 +58,9 @@ class _Leased:
             self._lease = lease
             yield [group.leased(lease.id) for group in groups]
 
-    def _commit(self, change: dict[str, Any]) -> dict[str, Any]:
+    def _commit(self, change: dict[str, Any], groups: int) -> dict[str, Any]:
         if self._lease is not None:
-            return self._lease.commit(change)
+            return self._lease.commit(change, groups)
         options = {"folder": self.name, **change}
         return _call(_native.commit, options, self._storage_options, None)
 
@@ -166,21 +166,26 @@ class Folder(_Leased):
     def is_live(self, group: Group) -> bool:
         """Whether no file of the group was replaced or removed."""
         gone = self._gone([file.name for file in group.files])
-        options = {"folder": self.name, "replace": gone, "check": True}
+        options = {"folder": self.name, "changes": [{"replace": gone}], "check": True}
         return bool(_call(_native.commit, options, self._storage_options, None)["counts"])
 
-    def commit(self, change: Change) -> Outcome:
+    def commit(self, changes: Sequence[Change]) -> Outcome:
         """Writes a manifest, unless a replaced file is not live any more."""
-        made = [output.path for output in change.added]
-        done = self._commit({"add": made, "replace": self._gone(change.replaced)})
+        asked = [
+            {"add": [o.path for o in change.added], "replace": self._gone(change.replaced)}
+            for change in changes
+        ]
+        done = self._commit({"changes": asked}, len(changes))
         manifest = done["manifest"]
         if done["committed"]:
             return Committed(manifest["number"])
-        left = {replaced["path"] for replaced in manifest["replaced"]}
+        made = [output.path for change in changes for output in change.added]
+        replaced = [name for change in changes for name in change.replaced]
+        gone = {of["path"] for of in manifest["replaced"]}
         is_mine = bool(made) and _below(self.name, made) <= _names(manifest)
-        if is_mine and left.issuperset(change.replaced):
+        if is_mine and gone.issuperset(replaced):
             return Committed(manifest["number"])
-        return Conflicted("files of the group were replaced or removed")
+        return Conflicted("files of the groups were replaced or removed")
 
     def _gone(self, names: Sequence[str]) -> list[dict[str, str]]:
         return [{"name": name, "footer": self._footers.get(name, "")} for name in names]
@@ -212,6 +217,10 @@ class Into(_Leased):
             raise InvalidArgument.of(
                 "`max_bytes`, `max_groups` and `max_seconds` go without `out`",
                 hint="all sources are one group: name fewer of them",
+            )
+        if compaction.options.has_commit_interval:
+            raise InvalidArgument.of(
+                "`min_commit_interval` goes without `out`", hint="all sources are one group"
             )
         if self._is_committed:
             return Found(self._manifest()["number"], skipped=skipped_of(compaction.left))
@@ -278,10 +287,10 @@ class Into(_Leased):
         """Sources of another folder are nobody's to replace: what is missing is an error."""
         return True
 
-    def commit(self, change: Change) -> Outcome:
+    def commit(self, changes: Sequence[Change]) -> Outcome:
         """Puts a manifest that names the outputs, unless another job has put one for the same."""
-        made = [output.path for output in change.added]
-        done = self._commit({"add": made, "unless": self._part})
+        made = [output.path for change in changes for output in change.added]
+        done = self._commit({"changes": [{"add": made}], "unless": self._part}, len(changes))
         self._is_committed = True
         return Committed(done["manifest"]["number"])
 

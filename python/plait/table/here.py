@@ -20,11 +20,12 @@ from plait._plan import Plan, sharing
 from plait._planning import checked_options
 from plait.errors import PlaitError, UnsortedSource
 from plait.report import MergeReport
+from plait.table.commits import Merged
 from plait.table.groups import Group
 from plait.table.groups_at_once import GroupShare, RunningGroups, SharedGroups
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
-from plait.table.run import FOR_ONE_GROUP, Merged, Runner
+from plait.table.run import FOR_ONE_GROUP, Runner
 from plait.table.sorting import sort_merge
 
 __all__ = ["run_here"]

@@ -1,4 +1,4 @@
-"""Iceberg tables, through PyIceberg: one snapshot replaces the files of a group.
+"""Iceberg tables, through PyIceberg: one snapshot replaces the files of groups.
 
 newest snapshot ──▶ are all replaced files live? which rows of them were deleted meanwhile?
       ▲                      │ a snapshot on top of that one, with no retries of PyIceberg
@@ -25,7 +25,7 @@ from plait._logs.iceberg import check_committed, found_in, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import sort_text
-from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable, is_final
 from plait.table.deletes import DeletedRows, Touched, carry
 from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
@@ -136,19 +136,20 @@ class Iceberg:
         """Files by what names them, apart from deletes that apply to what is made of them."""
         return {file.id_at(self._sequence): file for file in files.data}
 
-    def commit(self, change: Change) -> Outcome:
+    def commit(self, changes: Sequence[Change]) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""
         table = self._load()
         check_committed(self.name, table)
         # Named as the files of the table are, by whichever form of URL.
-        first = self._seen[change.replaced[0]].file.file_path
+        first = self._seen[changes[0].replaced[0]].file.file_path
         scheme = first.removesuffix(path_of(first))
-        outcome = self._commit(change, table, scheme)
-        if not (self._keeps_maps or isinstance(outcome, Retryable)):
-            remove(table, [scheme + output.row_map for output in change.added if output.row_map])
+        outcome = self._commit(changes, table, scheme)
+        if is_final(outcome, changes) and not self._keeps_maps:
+            maps = [o.row_map for change in changes for o in change.added if o.row_map]
+            remove(table, [scheme + path for path in maps])
         return outcome
 
-    def _commit(self, change: Change, table: IcebergTable, scheme: str) -> Outcome:
+    def _commit(self, changes: Sequence[Change], table: IcebergTable, scheme: str) -> Outcome:
         from pyiceberg.exceptions import (  # noqa: PLC0415 - an extra
             CommitFailedException,
             ValidationException,
@@ -158,28 +159,35 @@ class Iceberg:
 
         files = files_of(table)
         live = {file.file.file_path: file for file in files.data}
-        then = [self._seen[name] for name in change.replaced]
+        then = [self._seen[name] for change in changes for name in change.replaced]
         replaced = [live[f.file.file_path] for f in then if f.file.file_path in live]
-        added = [scheme + output.path for output in change.added]
+        added = {scheme + output.path for change in changes for output in change.added}
         snapshot = table.current_snapshot()
-        if not replaced and live.keys() >= set(added):
+        if not replaced and live.keys() >= added:
             return Committed(snapshot.snapshot_id if snapshot else 0)
         if len(replaced) < len(then):
             return Conflicted("a file is not live any more")
-        deleted = self._carried(then, replaced, change)
-        if isinstance(deleted, str):
-            return Conflicted(deleted)
+        carried = []
+        for change in changes:
+            found = self._carried(change, live)
+            if isinstance(found, str):
+                return Conflicted(found)
+            carried.append(found)
         unreached = files.unreached([file.id for file in replaced], newer=self._sequence)
-        like = replaced[0].file
-        new_deletes = [
-            new_delete_file(table, scheme + path, gone, like) for path, gone in deleted.items()
-        ]
+        new_files: list[DataFile] = []
+        new_deletes: list[DataFile] = []
+        for change, deleted in zip(changes, carried, strict=True):
+            like = live[self._seen[change.replaced[0]].file.file_path].file
+            new_files += [new_data_file(table, scheme + o.path, like) for o in change.added]
+            new_deletes += [
+                new_delete_file(table, scheme + path, gone, like) for path, gone in deleted.items()
+            ]
         replacement = Replacement(
-            added=tuple(self._actions(table, added, like)),
+            added=tuple(new_files),
             deletes=tuple(new_deletes),
             removed=(*(f.file for f in replaced), *(delete.file for delete in unreached)),
             sequence=self._sequence,
-            properties={"plait.task": change.token},
+            properties={"plait.task": ",".join(change.token for change in changes)},
         )
         # One attempt: what follows a lost race is looked at anew, above.
         table.metadata.properties["commit.retry.num-retries"] = "0"
@@ -194,11 +202,13 @@ class Iceberg:
         return Committed(current.snapshot_id if current else 0)
 
     def _carried(
-        self, then: Sequence[IcebergFile], now: Sequence[IcebergFile], change: Change
+        self, change: Change, live: dict[str, IcebergFile]
     ) -> dict[str, DeletedRows] | str:
         """Rows of the outputs that others deleted, by path; or why that is not known."""
         touched = []
-        for before, file in zip(then, now, strict=True):
+        for name in change.replaced:
+            before = self._seen[name]
+            file = live[before.file.file_path]
             after = file.at(self._sequence)
             if after.id == before.id_at(self._sequence):
                 continue
@@ -206,9 +216,6 @@ class Iceberg:
                 return f"the file `{after.path}` {after.unread}"
             touched.append(Touched(after.path, before.vector, after.vector))
         return carry(touched, change.added, "numbers", self._storage_options)
-
-    def _actions(self, table: IcebergTable, added: list[str], like: DataFile) -> list[DataFile]:
-        return [new_data_file(table, path, like) for path in added]
 
     def _load(self) -> IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra

@@ -115,6 +115,10 @@ class CompactOptions:
         max_seconds: How long after its start a run begins no further group, such as `"10min"`; a
             number counts seconds. See `max_bytes`. The first group is merged in any case, and a
             group that was begun is finished. Groups are merged one after the other, on Spark, too.
+        min_commit_interval: How long groups that are merged wait for others, to be replaced in one
+            commit with them, such as `"10min"`; a number counts seconds. With 0 each group is
+            committed by itself, as soon as it is merged. What waits is committed when the last
+            group is merged, and when an error ends the compaction; not on Ctrl-C.
         max_depth: Policy overlap: number of files that may share a key.
         merge_factor: Policy size_tiered: number of files of a level that make one of the next.
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
@@ -160,6 +164,7 @@ class CompactOptions:
     max_bytes: Size | None = None
     max_groups: SupportsIndex | None = None
     max_seconds: str | float | None = None
+    min_commit_interval: str | float = "1min"
     max_depth: SupportsIndex = 1
     merge_factor: SupportsIndex = 10
     merge_factor_max: SupportsIndex = 12
@@ -191,7 +196,7 @@ class CompactOptions:
         _flag(self.across_schemas, "across_schemas")
         if not _stores.is_store(self.storage_options):
             _settings(self.storage_options)
-        _ = self.policy_options, self.partitions, self.limits
+        _ = self.policy_options, self.partitions, self.limits, self.commit_interval_s
         checked_options({**self.merge_options, "verify": self.verify})
 
     @cached_property
@@ -255,6 +260,16 @@ class CompactOptions:
             None if span is None else _time_span(span, "max_seconds"),
         )
 
+    @cached_property
+    def commit_interval_s(self) -> float:
+        """How long groups wait for a commit."""
+        return _time_span(self.min_commit_interval, "min_commit_interval")
+
+    @property
+    def has_commit_interval(self) -> bool:
+        """Whether the caller says how long groups wait for a commit."""
+        return self.min_commit_interval != CompactOptions.min_commit_interval
+
     @property
     def target_bytes(self) -> int | None:
         """About how large an output is; `None` if each group becomes one file."""
@@ -310,6 +325,7 @@ class TableOptions(TypedDict, total=False):
     max_bytes: Size | None
     max_groups: SupportsIndex | None
     max_seconds: str | float | None
+    min_commit_interval: str | float
     max_depth: SupportsIndex
     merge_factor: SupportsIndex
     merge_factor_max: SupportsIndex

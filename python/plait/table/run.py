@@ -1,6 +1,6 @@
 """The one loop of all compactions.
 
-survey ──▶ budget ──▶ runner: here, or on executors ──▶ commit, group by group ──▶ survey
+survey ──▶ budget ──▶ runner: here, or on executors ──▶ commits ──▶ survey
    │          │          └─ a file is unsorted or damaged: it stays, and is reported ──▲
    │          └─ nothing fits: what waits is reported                                  │
    └─ nothing to merge: the report                                                     │
@@ -9,31 +9,29 @@ survey ──▶ budget ──▶ runner: here, or on executors ──▶ commit
 Invariants: an output is live only by a commit, and a row is never in two live files. A commit that
 is tried again is not done twice.
 Not here: what a table is (`folder`, `delta`, `iceberg`); the runner of this process (`here`) and
-that on executors (`plait.spark`); which groups come first (`budget`).
+that on executors (`plait.spark`); which groups come first (`budget`), and which are committed
+together (`commits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
-from plait import _native
-from plait._native_call import OnProgress, _call
+from plait._native_call import OnProgress
 from plait._observe import watched
 from plait.errors import (
-    InternalError,
     PlaitError,
     SourceChanged,
     SourceNotFound,
     StorageError,
     _by_file,
 )
-from plait.report import MergeReport, OutputReport
 from plait.table.budget import Budget
-from plait.table.change import Change, Committed, Committer, commit
+from plait.table.change import Committer
+from plait.table.commits import Commits, Merged
 from plait.table.groups import Compaction, Found, Group, Prefetch, no_prefetch
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
@@ -42,7 +40,6 @@ from plait.table.survey import OF_A_FILE, left_alone
 
 __all__ = [
     "FOR_ONE_GROUP",
-    "Merged",
     "Runner",
     "Table",
     "compact_table",
@@ -54,33 +51,10 @@ _ROUNDS_MAX = 64
 # Rounds in a row in which others were always first.
 _LOST_MAX = 16
 
-_SAME_STORAGE = "whoever merges and whoever commits must see the same storage under one path"
-
 # Others may have removed the file: then the group is lost.
 _MOVED = (SourceChanged, SourceNotFound)
 # Errors that end the merge of one group, and not the compaction.
 FOR_ONE_GROUP = (*OF_A_FILE, *_MOVED)
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What was made of a group.
-
-    Attributes:
-        outputs: The files that were written.
-        rows_dropped: How many rows did not stay, by reason.
-        unsorted: The files that were sorted, by path.
-    """
-
-    outputs: tuple[OutputReport, ...] = ()
-    rows_dropped: dict[str, int] = field(default_factory=dict)
-    unsorted: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, report: MergeReport) -> Merged:
-        """What a merge made."""
-        unsorted = () if report.sort is None else report.sort.unsorted
-        return cls(report.outputs, report.rows_dropped, unsorted)
 
 
 # Merges groups; each with what was made of it, or with what went wrong with it alone.
@@ -156,32 +130,16 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
         chosen = budget.chosen(found.groups)
         if not (compaction.options.yes and chosen and rounds < _ROUNDS_MAX):
             break
-        left_before, lost_before = len(compaction.left), lost
-        done_now: list[tuple[int, CompactedGroup]] = []
-        with (
-            table.leased(chosen) as groups,
-            closing(_merged(groups, run, budget, compaction.watch)) as outcomes,
-        ):
-            places = {id(group): place for place, group in enumerate(groups)}
-            for group, made in outcomes:
-                if not isinstance(made, Merged):
-                    is_done, is_lost = False, _is_lost(table, compaction, group, made)
-                else:
-                    is_done = _is_committed(table, compaction, group, made)
-                    is_lost = not is_done
-                lost += is_lost
-                # A file that is left alone costs nothing: its group is looked at anew.
-                if is_done or is_lost:
-                    budget.spend(group)
-                if is_done and isinstance(made, Merged):
-                    done_now.append((places[id(group)], _described(group, made)))
-                    compaction.watch.published()
-        done += [group for _, group in sorted(done_now, key=itemgetter(0))]
+        left_before = len(compaction.left)
+        with table.leased(chosen) as groups:
+            done_now, lost_now = _round(table, compaction, groups, run, budget)
+        done += done_now
+        lost += lost_now
         # To leave files alone is no round: it does not change how others are merged.
         if len(compaction.left) > left_before:
             continue
         rounds += 1
-        is_lost = lost > lost_before and not done_now
+        is_lost = lost_now > 0 and not done_now
         lost_in_a_row = lost_in_a_row + 1 if is_lost else 0
         if lost_in_a_row == _LOST_MAX:
             raise StorageError.of(
@@ -205,6 +163,40 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
         reasons=found.reasons,
         waiting=budget.waiting(found.groups, chosen),
     )
+
+
+def _round(
+    table: Table,
+    compaction: Compaction,
+    groups: Sequence[Group],
+    run: Runner,
+    budget: Budget,
+) -> tuple[list[CompactedGroup], int]:
+    """Merges and commits groups; those that count now, in their order, and how many are lost."""
+    places = {id(group): place for place, group in enumerate(groups)}
+    done: list[tuple[int, CompactedGroup]] = []
+    lost = 0
+
+    def ended(group: Group, made: Merged, is_done: bool) -> None:  # noqa: FBT001 - a callback
+        nonlocal lost
+        lost += not is_done
+        if is_done:
+            done.append((places[id(group)], _described(group, made)))
+            compaction.watch.published()
+
+    with (
+        closing(_merged(groups, run, budget, compaction.watch)) as outcomes,
+        Commits(table, compaction.options, ended) as commits,
+    ):
+        for group, made in outcomes:
+            if isinstance(made, Merged):
+                budget.spend(group)
+                commits.add(group, made)
+            elif _is_lost(table, compaction, group, made):
+                budget.spend(group)
+                lost += 1
+            # A file that is left alone costs nothing: its group is looked at anew.
+    return [group for _, group in sorted(done, key=itemgetter(0))], lost
 
 
 def _merged(
@@ -244,42 +236,6 @@ def _is_lost(table: Table, compaction: Compaction, group: Group, error: PlaitErr
     if isinstance(error, _MOVED) and not table.is_live(group):
         return True
     raise error
-
-
-def _is_committed(table: Table, compaction: Compaction, group: Group, made: Merged) -> bool:
-    _check(group, made, compaction.options.storage_options)
-    change = Change(
-        token=group.token([output.path for output in made.outputs]),
-        added=made.outputs,
-        replaced=tuple(file.name for file in group.files),
-        scope=group.scope,
-    )
-    return isinstance(commit(table, change), Committed)
-
-
-def _check(group: Group, made: Merged, storage_options: object) -> None:
-    """Checks that the outputs are here as they were written, and that no row is missing."""
-    rows = sum(made.rows_dropped.values())
-    for output in made.outputs:
-        options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
-        try:
-            found = _call(_native.inspect, options, storage_options, None)
-        except SourceNotFound:
-            what = "an output was removed meanwhile or is elsewhere, nothing was committed"
-            raise SourceChanged.of(what, got=f"`{output.path}`", hint=_SAME_STORAGE) from None
-        rows += found["rows"]
-        if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
-            raise StorageError.of(
-                "an output is not the one that was written",
-                got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
-                f"instead of {output.rows} and {output.bytes}",
-                hint=_SAME_STORAGE,
-            )
-    if rows != group.rows:
-        raise InternalError.of(
-            "rows are missing or too many; nothing was committed",
-            got=f"{rows} rows of {group.rows} in `{group.out}`",
-        )
 
 
 def _described(group: Group, made: Merged) -> CompactedGroup:

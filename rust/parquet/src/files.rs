@@ -142,10 +142,7 @@ fn open_each_by<T: Send>(
 ) -> Result<Vec<(String, Result<T>)>> {
     let paths = stores.list(patterns, Wanted::Parquet)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
-    let readers = match paths.iter().all(is_local) {
-        true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_new_objects(threads, context.budget()),
-    };
+    let readers = ScopedWorkers::openers(paths.iter().all(is_local), threads, context);
     let opened = each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
@@ -175,10 +172,8 @@ pub(crate) fn readers(
     threads: Option<usize>,
     context: &Context,
 ) -> ScopedWorkers {
-    match sources.iter().all(|source| source.store.is_local()) {
-        true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_objects(threads, context.budget()),
-    }
+    let are_local = sources.iter().all(|source| source.store.is_local());
+    ScopedWorkers::readers(are_local, threads, context)
 }
 
 /// Refuses sources of which one is not the file any more that was opened.
@@ -190,10 +185,8 @@ pub(crate) fn check_unchanged(
     threads: Option<usize>,
     context: &Context,
 ) -> Result<()> {
-    let workers = match sources.iter().all(|source| source.store.is_local()) {
-        true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_new_objects(threads, context.budget()),
-    };
+    let are_local = sources.iter().all(|source| source.store.is_local());
+    let workers = ScopedWorkers::openers(are_local, threads, context);
     each(&workers, sources.len(), |i| {
         context.check_cancelled()?;
         sources[i].store.check_unchanged()

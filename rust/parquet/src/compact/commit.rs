@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! Of two changes that replace the same file one counts. What a change adds has a lease in the
+//! Of two commits that replace the same file one counts. What a commit adds has a lease in the
 //! manifest before, so that nobody has removed it, see `lease`; it is looked for before and after
 //! the manifest is put nevertheless: people remove files, too. An answer that is lost is asked for
 //! again: a manifest says who wrote it.
@@ -17,7 +17,7 @@
 //! A few requests, one more for each file that is replaced, two for each that is added.
 //!
 //! # Not here
-//! What a manifest says, and who reads it (`store::table`).
+//! What a manifest says, and who reads it (`store::table`); the next manifest (`replace`).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -25,13 +25,11 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::put::Writer;
+use super::replace::{Gone, Replacement, replace, stand_as};
 use super::signs::{end_abandoned, now_s};
 use crate::runtime::{Context, Level};
 use crate::store::root::Root;
-use crate::store::table::{
-    FOLDER, Lease, Made, Manifest, Replaced, any_in_table_below, is_visible, place_order,
-    table_around,
-};
+use crate::store::table::{FOLDER, Lease, Manifest, any_in_table_below, table_around};
 use crate::store::{Stores, check_root};
 
 /// A change of what counts.
@@ -40,13 +38,11 @@ use crate::store::{Stores, check_root};
 pub(crate) struct CommitOptions {
     /// The folder.
     pub(crate) folder: String,
-    /// Where files are that count from now on.
-    pub(crate) add: Vec<String>,
+    /// Files that count from now on, and those that count no more; all of these must count now.
+    pub(crate) changes: Vec<Replacement>,
     /// A part of names: nothing is added if a live file has it, since another process made
     /// the same files meanwhile.
     pub(crate) unless: Option<String>,
-    /// Files that count no more, by their path below the root; all of them must count now.
-    pub(crate) replace: Vec<Gone>,
     /// A lease that goes on.
     pub(crate) renew: Option<Renewal>,
     /// The id of a lease that ends with this change.
@@ -67,17 +63,6 @@ pub(crate) struct Renewal {
     pub(crate) id: String,
     /// For so many seconds.
     pub(crate) term_s: f64,
-}
-
-/// A file that is to count no more.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Gone {
-    /// Its path below the root.
-    pub(crate) name: String,
-    /// SHA-256 of its footer; empty if it is known by its name alone.
-    #[serde(default)]
-    pub(crate) footer: String,
 }
 
 /// How a commit ended.
@@ -103,30 +88,31 @@ pub(crate) fn commit_in(
 ) -> Result<Commit> {
     let root = Root::open(&options.folder, stores)?;
     check_root(&root)?;
-    let mut add = Vec::new();
-    for location in &options.add {
-        let name = root.name_of(location, stores)?;
-        add.push(name.ok_or_else(|| {
+    let mut changes = options.changes.clone();
+    for location in changes.iter_mut().flat_map(|change| &mut change.add) {
+        *location = root.name_of(location, stores)?.ok_or_else(|| {
             Error::new(Kind::InvalidArgument, "a file to add is not below the folder")
                 .with_path(location.as_str())
-        })?);
+        })?;
     }
+    let add: Vec<&str> =
+        changes.iter().flat_map(|change| &change.add).map(String::as_str).collect();
+    let gone: Vec<&Gone> = changes.iter().flat_map(|change| &change.replace).collect();
     let writer = Writer { root: &root, stores, context };
     loop {
         context.check_cancelled()?;
         let before = Manifest::newest(&root)?;
         // A folder in between that got manifests of its own since is compacted by itself.
-        let names = options.replace.iter().map(|gone| gone.name.as_str());
-        let mut is_counting = !any_in_table_below(&root, names)?;
-        let names = options.replace.iter().map(|gone| gone.name.as_str());
-        is_counting = is_counting && all_count(names, &before, &root, context)?;
+        let names = || gone.iter().map(|gone| gone.name.as_str());
+        let is_counting = !any_in_table_below(&root, names(), context)?
+            && all_count(names(), &before, &root, context)?;
         let is_made = options
             .unless
             .as_ref()
             .is_some_and(|part| before.files.iter().any(|made| made.path.contains(part)));
         let ends = options.end.as_ref().is_some_and(|id| before.leases.iter().any(|l| l.id == *id));
-        let changes = !add.is_empty() || !options.replace.is_empty();
-        let is_idle = !changes && !ends && options.renew.is_none();
+        let has_files = !gone.is_empty() || !add.is_empty();
+        let is_idle = !has_files && !ends && options.renew.is_none();
         if options.check || is_idle || !is_counting || is_made {
             if !is_counting && !options.check {
                 context.events().record(Level::Info, "compact", || {
@@ -135,15 +121,14 @@ pub(crate) fn commit_in(
             }
             return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
-        check_above(&root, &options.replace)?;
-        for name in &add {
-            check_leased(&before, name, &root)?;
-            if !before.holds(name) && root.look(name)?.is_none() {
-                return Err(removed(&root.location(name)));
-            }
+        check_above(&root, &gone)?;
+        add.iter().try_for_each(|name| check_leased(&before, name, &root))?;
+        let new: Vec<&str> = add.iter().copied().filter(|name| !before.holds(name)).collect();
+        if let Some(name) = absent(&new, &root, context)?.first() {
+            return Err(removed(&root.location(name)));
         }
         let mut manifest = before.clone();
-        change(&mut manifest, &add, &options.replace, now_s());
+        replace(&mut manifest, &changes, now_s());
         if let Some(renewal) = &options.renew {
             renew(&mut manifest, renewal, &root)?;
         }
@@ -151,46 +136,48 @@ pub(crate) fn commit_in(
         if !writer.put(&mut manifest)? {
             continue;
         }
-        for name in &add {
-            if is_lost(name, &root)? {
-                let location = root.location(name);
-                return Err(take_back(&writer, &before, &add, &options.replace, &location)?);
+        for name in absent(&add, &root, context)? {
+            // Others may have moved it since, or replaced and removed it.
+            if Manifest::newest(&root)?.files.iter().any(|made| made.path == name) {
+                return Err(take_back(&writer, &before, &changes, &root.location(name))?);
             }
         }
-        if changes {
+        if has_files {
             context.events().record(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());
-                format!("manifest {number} is current: {made} for {} files", options.replace.len())
+                format!("manifest {number} is current: {made} for {} files", gone.len())
             });
         }
         return Ok(Commit { committed: true, counts: true, manifest });
     }
 }
 
-/// Whether a file that was added is gone, although it is where it was added.
-fn is_lost(name: &str, root: &Root) -> Result<bool> {
-    if root.look(name)?.is_some() {
-        return Ok(false);
-    }
-    // Others may have moved it since, or replaced and removed it.
-    Ok(Manifest::newest(root)?.files.iter().any(|made| made.path == *name))
+/// Those of the files that are not there.
+fn absent<'a>(names: &[&'a str], root: &Root, context: &Context) -> Result<Vec<&'a str>> {
+    let found = root.look_all(names, context)?;
+    Ok(names
+        .iter()
+        .zip(found)
+        .filter(|(_, found)| found.is_none())
+        .map(|(name, _)| *name)
+        .collect())
 }
 
 /// Refuses to replace files that a compaction of a folder above replaced, or may be about to.
 ///
 /// Each side writes its lease before it looks for that of the other, so one of two sees the other.
-fn check_above(root: &Root, replace: &[Gone]) -> Result<()> {
-    if replace.is_empty() {
+fn check_above(root: &Root, gone: &[&Gone]) -> Result<()> {
+    if gone.is_empty() {
         return Ok(());
     }
     let Some((above, part)) = table_around(root)? else { return Ok(()) };
     let mut manifest = Manifest::newest(&above)?;
     end_abandoned(&mut manifest, &above);
-    let is_there = |gone: &Gone| {
+    let is_there = |gone: &&Gone| {
         let name = format!("{part}/{}", gone.name);
         manifest.replaced.iter().any(|replaced| replaced.path == name)
     };
-    if manifest.leases.is_empty() && !replace.iter().any(is_there) {
+    if manifest.leases.is_empty() && !gone.iter().any(is_there) {
         return Ok(());
     }
     Err(Error::new(Kind::SourceChanged, "a folder above is compacted, nothing was committed")
@@ -233,14 +220,15 @@ fn renew(manifest: &mut Manifest, renewal: &Renewal, root: &Root) -> Result<()> 
 fn take_back(
     writer: &Writer<'_>,
     before: &Manifest,
-    add: &[String],
-    replace: &[Gone],
+    changes: &[Replacement],
     location: &str,
 ) -> Result<Error> {
-    let gone: BTreeSet<&String> = replace.iter().map(|gone| &gone.name).collect();
+    let gone: BTreeSet<&String> =
+        changes.iter().flat_map(|change| &change.replace).map(|gone| &gone.name).collect();
+    let add: HashSet<&String> = changes.iter().flat_map(|change| &change.add).collect();
     let is_ours = |manifest: &Manifest| {
         let own = manifest.replaced.iter().filter(|r| gone.contains(&r.path));
-        let has = |name: &String| manifest.files.iter().any(|made| made.path == *name);
+        let has = |name: &&String| manifest.files.iter().any(|made| made.path == **name);
         own.count() == gone.len() && add.iter().all(has)
     };
     loop {
@@ -263,20 +251,6 @@ fn take_back(
     }
 }
 
-/// Brings files to the order that they had `before`; others stay behind their neighbours.
-fn stand_as(before: &Manifest, files: &mut Vec<Made>) {
-    let stood = before.files.iter().enumerate().map(|(rank, made)| (made.path.as_str(), rank));
-    let stood: BTreeMap<&str, usize> = stood.collect();
-    let mut last = 0;
-    let mut ranked: Vec<(usize, Made)> = Vec::with_capacity(files.len());
-    for made in files.drain(..) {
-        last = stood.get(made.path.as_str()).copied().unwrap_or(last);
-        ranked.push((last, made));
-    }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    files.extend(ranked.into_iter().map(|(_, made)| made));
-}
-
 /// Whether all files of these names count.
 fn all_count<'a>(
     names: impl Iterator<Item = &'a str>,
@@ -292,104 +266,4 @@ fn all_count<'a>(
     Ok(hidden.iter().all(|name| made.contains(name))
         && !visible.iter().any(|name| replaced.contains(name))
         && root.look_all(&visible, context)?.iter().all(Option::is_some))
-}
-
-fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64) {
-    let places = replace.iter().map(|gone| manifest.place_of(&gone.name));
-    let last = places.max_by(|a, b| place_order(a, b)).map(str::to_owned);
-    let footers: BTreeMap<&String, &String> =
-        replace.iter().map(|gone| (&gone.name, &gone.footer)).collect();
-    // What holds rows of what is replaced holds them together with what is added.
-    let group = manifest.number.saturating_add(1);
-    let joins = |made: &Made| footers.contains_key(&made.path) && !is_visible(&made.path);
-    let joined: BTreeSet<u64> =
-        manifest.files.iter().filter(|made| joins(made)).map(|made| made.group).collect();
-    let made = manifest.files.iter_mut().map(|made| &mut made.group);
-    let replaced = manifest.replaced.iter_mut().map(|replaced| &mut replaced.group);
-    made.chain(replaced).filter(|old| joined.contains(old)).for_each(|old| *old = group);
-    let gone = |path: &str, footer: &str| {
-        let (path, footer) = (path.to_owned(), footer.to_owned());
-        Replaced { path, since, footer, group }
-    };
-    // A file that is being moved may get its second name at any time.
-    let moving = manifest.files.iter().filter_map(|made| {
-        let footer = footers.get(&made.path)?;
-        made.to.as_ref().map(|to| gone(to, footer))
-    });
-    let moving: Vec<Replaced> = moving.collect();
-    // Files of one place stand in the order of the list: what is made, where the last of its sources
-    // stood. Rows of older sources must not become newer than those of the files behind.
-    let is_last =
-        |made: &Made| footers.contains_key(&made.path) && Some(made.position()) == last.as_deref();
-    let stood = manifest.files.iter().rposition(is_last);
-    let at = stood.map_or(manifest.files.len(), |stood| {
-        let before = manifest.files.iter().take(stood);
-        before.filter(|made| !footers.contains_key(&made.path)).count()
-    });
-    manifest.files.retain(|made| !footers.contains_key(&made.path));
-    let made = |name: &String| Made {
-        path: name.clone(),
-        place: last.clone().unwrap_or_else(|| name.clone()),
-        to: None,
-        group,
-    };
-    // A file counts once, however often it is added.
-    let fresh: Vec<Made> = add.iter().filter(|name| !manifest.holds(name)).map(made).collect();
-    let at = at.min(manifest.files.len());
-    manifest.files.splice(at..at, fresh);
-    manifest.replaced.extend(replace.iter().map(|of| gone(&of.name, &of.footer)));
-    manifest.replaced.extend(moving);
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cmp::Ordering;
-
-    use super::*;
-
-    #[test]
-    fn what_is_made_stands_where_the_last_of_its_sources_stood() {
-        let mut manifest = Manifest::none();
-        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        let gone = |names: &[&str]| {
-            let gone = |name: &&str| Gone { name: (*name).to_owned(), footer: String::new() };
-            names.iter().map(gone).collect::<Vec<_>>()
-        };
-        change(&mut manifest, &names(&["_plait/files/x"]), &gone(&["b", "a"]), 1.0);
-        assert_eq!(manifest.place_of("_plait/files/x"), "b");
-        let replace = gone(&["_plait/files/x", "a-"]);
-        change(&mut manifest, &names(&["_plait/files/y"]), &replace, 2.0);
-        assert_eq!(manifest.place_of("_plait/files/y"), "b");
-        assert_eq!((manifest.files.len(), manifest.replaced.len()), (1, 4));
-        assert!(manifest.replaced.iter().all(|replaced| replaced.group == manifest.files[0].group));
-        manifest.files[0].to = Some("b.y".into());
-        change(&mut manifest, &names(&["_plait/files/z"]), &gone(&["_plait/files/y"]), 3.0);
-        assert!(manifest.replaced.iter().any(|r| r.path == "b.y"), "it may still get that name");
-        assert_eq!(place_order("a/z", "a-b/c"), Ordering::Less, "folders come whole");
-    }
-
-    #[test]
-    fn what_is_made_of_one_of_several_files_of_a_place_stands_before_those_behind() {
-        let mut manifest = Manifest::none();
-        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        let gone = |names: &[&str]| {
-            let gone = |name: &&str| Gone { name: (*name).to_owned(), footer: String::new() };
-            names.iter().map(gone).collect::<Vec<_>>()
-        };
-        let paths = |manifest: &Manifest| {
-            let path = |made: &Made| made.path.trim_start_matches("_plait/files/").to_owned();
-            manifest.files.iter().map(path).collect::<Vec<_>>()
-        };
-        let made = ["_plait/files/p", "_plait/files/q", "_plait/files/r"];
-        change(&mut manifest, &names(&made), &gone(&["c"]), 1.0);
-        let before = manifest.clone();
-        // The rows of `a` are older than those of `r`, also where they have the same keys.
-        let replace = gone(&["a", "_plait/files/q"]);
-        change(&mut manifest, &names(&["_plait/files/z"]), &replace, 2.0);
-        assert_eq!(paths(&manifest), ["p", "z", "r"]);
-        assert_eq!(manifest.place_of("_plait/files/z"), "c");
-        manifest.files = [&before.files[2], &before.files[0]].into_iter().cloned().collect();
-        stand_as(&before, &mut manifest.files);
-        assert_eq!(paths(&manifest), ["p", "r"]);
-    }
 }

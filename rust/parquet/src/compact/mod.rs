@@ -22,6 +22,7 @@ mod look;
 mod moves;
 mod options;
 mod put;
+mod replace;
 mod retention;
 mod schemas;
 mod signs;

@@ -50,10 +50,7 @@ pub(crate) fn open_planned<'a>(
     for i in &indices {
         are_local = are_local && is_local(i)?;
     }
-    let readers = match are_local {
-        true => ScopedWorkers::of_files(threads, context.budget()),
-        false => ScopedWorkers::of_new_objects(threads, context.budget()),
-    };
+    let readers = ScopedWorkers::openers(are_local, threads, context);
     let pool = FooterPool::new(context);
     let mut files = Vec::with_capacity(indices.len());
     // Some at a time: unpacked, they take much more.

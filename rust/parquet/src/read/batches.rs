@@ -30,11 +30,8 @@ impl SortedRead {
         files: Vec<&'a Arc<ReadFile>>,
         shared: &ReadShared,
     ) -> Result<Vec<&'a Arc<ReadFile>>> {
-        let (threads, budget) = (self.options.threads, shared.context.budget());
-        let workers = match files.iter().all(|file| file.known.source.store.is_local()) {
-            true => ScopedWorkers::of_files(threads, budget),
-            false => ScopedWorkers::of_objects(threads, budget),
-        };
+        let are_local = files.iter().all(|file| file.known.source.store.is_local());
+        let workers = ScopedWorkers::readers(are_local, self.options.threads, &shared.context);
         let is_few = files.len() <= workers.count() * FILES_A_THREAD;
         if self.options.limit.is_some() || shared.conditions.is_none() || is_few {
             return Ok(files);

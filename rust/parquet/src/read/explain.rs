@@ -150,12 +150,8 @@ impl SortedRead {
 
     /// What is left of each file.
     fn left(&self) -> Result<Vec<(&Arc<ReadFile>, RowsLeft)>> {
-        let is_local = self.files.iter().all(|file| file.known.source.store.is_local());
-        let (threads, budget) = (self.options.threads, self.shared.context.budget());
-        let workers = match is_local {
-            true => ScopedWorkers::of_files(threads, budget),
-            false => ScopedWorkers::of_objects(threads, budget),
-        };
+        let are_local = self.files.iter().all(|file| file.known.source.store.is_local());
+        let workers = ScopedWorkers::readers(are_local, self.options.threads, &self.shared.context);
         let left = each(&workers, self.files.len(), |i| self.files[i].left(&self.shared))?;
         Ok(self.files.iter().zip(left).collect())
     }

@@ -18,6 +18,7 @@ use std::thread;
 use plait_core::workers::{Workers, share};
 
 use super::budget::Budget;
+use super::context::Context;
 
 /// Reading objects is mostly waiting: so many are read at a time, however few the cores.
 const OBJECTS_AT_ONCE: usize = 16;
@@ -64,6 +65,24 @@ impl ScopedWorkers {
         Self::at_once(OPENED_AT_ONCE, threads).at_most(budget.file_openers())
     }
 
+    /// Workers that open files, or look whether they are there.
+    #[must_use]
+    pub(crate) fn openers(are_local: bool, threads: Option<usize>, context: &Context) -> Self {
+        match are_local {
+            true => Self::of_files(threads, context.budget()),
+            false => Self::of_new_objects(asked(threads, context), context.budget()),
+        }
+    }
+
+    /// Workers that read footers and keys of files.
+    #[must_use]
+    pub(crate) fn readers(are_local: bool, threads: Option<usize>, context: &Context) -> Self {
+        match are_local {
+            true => Self::of_files(threads, context.budget()),
+            false => Self::of_objects(asked(threads, context), context.budget()),
+        }
+    }
+
     /// So many at least, unless one is asked for.
     fn at_once(least: usize, threads: Option<usize>) -> Self {
         let wanted = Self::new(threads).threads;
@@ -73,6 +92,12 @@ impl ScopedWorkers {
     fn at_most(self, most: usize) -> Self {
         Self { threads: self.threads.min(most) }
     }
+}
+
+/// Threads that the caller asks for. Those of a part of a call are not: it waits for objects as the
+/// whole call would.
+fn asked(threads: Option<usize>, context: &Context) -> Option<usize> {
+    threads.filter(|_| context.limit_bytes() == context.call_budget().limit_bytes())
 }
 
 impl Workers for ScopedWorkers {
@@ -117,5 +142,16 @@ mod tests {
         assert_eq!((objects(8, 64), files(8, 16)), (2, 1));
         let opened = |threads, mb| ScopedWorkers::of_new_objects(Some(threads), budget(mb)).count();
         assert_eq!((opened(2, 512), opened(1, 512), opened(2, 64)), (64, 1, 12));
+    }
+
+    #[test]
+    fn a_part_of_a_call_that_has_one_thread_waits_for_many_objects() {
+        let call = Context::new(512 << 20);
+        let opened = |of: &Context| ScopedWorkers::openers(false, Some(1), of).count();
+        assert_eq!((opened(&call), opened(&call.part(128 << 20))), (1, 24));
+        let read = |of: &Context| ScopedWorkers::readers(false, Some(1), of).count();
+        assert_eq!(read(&call), 1);
+        assert!(read(&call.part(128 << 20)) > 1);
+        assert_eq!(ScopedWorkers::openers(true, Some(1), &call.part(128 << 20)).count(), 1);
     }
 }

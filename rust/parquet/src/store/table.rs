@@ -21,6 +21,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ pub(crate) use super::moved::{MADE, is_visible};
 use super::moved::{ends_in, folder_of};
 use super::reader::REFUSED;
 use super::root::{Root, below, is_name};
+use crate::runtime::Context;
 
 /// The folder of manifests and of files that compactions made, below the root.
 pub(crate) const FOLDER: &str = "_plait";
@@ -363,17 +365,18 @@ pub(crate) fn tables_below(root: &Root) -> Result<BTreeSet<String>> {
 pub(crate) fn any_in_table_below<'a>(
     root: &Root,
     names: impl Iterator<Item = &'a str>,
+    context: &Context,
 ) -> Result<bool> {
     let sources = names.filter(|name| below(name, FOLDER).is_none());
     let folders: BTreeSet<&str> = sources
         .flat_map(|name| name.match_indices('/').filter_map(move |(at, _)| name.get(..at)))
         .collect();
-    for folder in folders {
-        if has_manifests(root, &format!("{folder}/{FOLDER}"))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let folders: Vec<&str> = folders.into_iter().collect();
+    let found = each(&root.workers(context), folders.len(), |i| {
+        context.check_cancelled()?;
+        has_manifests(root, &format!("{}/{FOLDER}", folders[i]))
+    })?;
+    Ok(found.contains(&true))
 }
 
 /// The folder, below the one listed, that is a table because there is a manifest of this name.

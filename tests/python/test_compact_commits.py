@@ -1,0 +1,335 @@
+"""Which groups of a compaction are replaced in one commit.
+
+What counts does not depend on it: rows, places of files, and what becomes of each group when others
+are quicker, an output breaks, or the compaction is stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+from plait.table import commits
+from plait.table.delta import Delta
+from plait.table.folder import Folder
+from plait.table.here import run_here
+from plait.table.iceberg import Iceberg
+from plait.table.options import CompactOptions
+from plait.table.run import compact_table
+
+deltalake = pytest.importorskip("deltalake")
+duckdb = pytest.importorskip("duckdb")
+
+DAYS = 4
+
+
+def rows_of(day: int, part: int) -> pa.Table:
+    keys = [part, part + 5, part + 10]
+    return pa.table({"k": keys, "v": [f"{day} {part} {k}" for k in keys], "day": [f"d{day}"] * 3})
+
+
+EXPECTED = Counter(
+    (row["k"], row["v"])
+    for day in range(DAYS)
+    for part in range(3)
+    for row in rows_of(day, part).to_pylist()
+)
+
+
+class OfFolder:
+    """A folder with a partition for each day, whose files overlap."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / "events"
+        for day in range(DAYS):
+            (self.path / f"day=d{day}").mkdir(parents=True)
+            for part in range(3):
+                file = self.path / f"day=d{day}" / f"{part}.parquet"
+                pq.write_table(rows_of(day, part).drop_columns("day"), file)
+
+    def table(self):
+        return Folder(str(self.path), None)
+
+    def rows(self):
+        read = pa.table(plait.scan(self.path, partitions="none"))
+        return counted(read)
+
+    def commits(self):
+        """How many commits replaced files."""
+        manifests = [json.loads(p.read_text()) for p in self.path.glob("_plait/manifest-*.json")]
+        counts = sorted({len(manifest["replaced"]) for manifest in manifests})
+        return len([count for count in counts if count])
+
+    def take(self, day):
+        """Replaces files of a day."""
+        assert plait.compact(self.path, sort_by="k", where={"day": f"d{day}"}).groups
+
+    def check(self):
+        assert list(self.path.glob("_plait/leases/*")) == []
+
+
+class OfDelta:
+    """A Delta table."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = str(home / "events")
+        for part in range(3):
+            rows = pa.concat_tables([rows_of(day, part) for day in range(DAYS)])
+            deltalake.write_deltalake(self.path, rows, mode="append", partition_by=["day"])
+
+    def table(self):
+        return Delta(self.path, None, guard=True)
+
+    def rows(self):
+        live = deltalake.DeltaTable(self.path).file_uris()
+        query = "SELECT k, v FROM read_parquet(?)"
+        by_duckdb = Counter(duckdb.execute(query, [live]).fetchall())
+        assert counted(deltalake.DeltaTable(self.path).to_pyarrow_table()) == by_duckdb
+        return by_duckdb
+
+    def commits(self):
+        history = deltalake.DeltaTable(self.path).history()
+        return sum(1 for commit in history if commit["operation"] == "OPTIMIZE")
+
+    def take(self, day):
+        deltalake.DeltaTable(self.path).optimize.compact(
+            partition_filters=[("day", "=", f"d{day}")]
+        )
+
+    def check(self):
+        tokens = [
+            token
+            for commit in deltalake.DeltaTable(self.path).history()
+            for token in commit.get("plait.task", "").split(",")
+            if token
+        ]
+        assert len(tokens) == len(set(tokens))
+        assert all(len(token) == 16 for token in tokens)
+
+
+class OfIceberg:
+    """An Iceberg table."""
+
+    def __init__(self, home: Path) -> None:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        home.mkdir(exist_ok=True)
+        self.catalog = SqlCatalog(
+            "lake", uri=f"sqlite:///{home}/lake.db", warehouse=f"file://{home}"
+        )
+        self.catalog.create_namespace("db")
+        table = self.catalog.create_table("db.events", rows_of(0, 0).schema)
+        with table.update_spec() as spec:
+            spec.add_identity("day")
+        for part in range(3):
+            table.append(pa.concat_tables([rows_of(day, part) for day in range(DAYS)]))
+
+    def table(self):
+        return Iceberg(self.catalog, "db.events")
+
+    def rows(self):
+        return counted(self.catalog.load_table("db.events").scan().to_arrow())
+
+    def commits(self):
+        snapshots = self.catalog.load_table("db.events").snapshots()
+        return sum(1 for snapshot in snapshots if snapshot.summary.operation.value == "replace")
+
+    def take(self, day):
+        table = self.catalog.load_table("db.events")
+        kept = table.scan(row_filter=f"day = 'd{day}'").to_arrow()
+        table.overwrite(kept, overwrite_filter=f"day = 'd{day}'")
+
+    def check(self):
+        self.catalog.close()
+
+
+def counted(rows: pa.Table) -> Counter:
+    return Counter(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True))
+
+
+@pytest.fixture(params=[OfFolder, OfDelta, OfIceberg], ids=["folder", "delta", "iceberg"])
+def lake(request, tmp_path):
+    if request.param is OfIceberg:
+        pytest.importorskip("pyiceberg")
+    lake = request.param(tmp_path)
+    assert lake.rows() == EXPECTED
+    return lake
+
+
+def compacted(lake, run=None, **changed):
+    options = CompactOptions(sort_by="k", target_file_size=None, **changed)
+    return compact_table(lake.table(), options, run or run_here(options, threads=1))
+
+
+@pytest.mark.parametrize(
+    ("interval", "count"), [("1min", 1), (0, DAYS), ("0s", DAYS), (1e9, 1)], ids=str
+)
+def test_groups_that_are_merged_within_the_interval_are_committed_together(lake, interval, count):
+    report = compacted(lake, min_commit_interval=interval)
+    assert [len(group.sources) for group in report.groups] == [3] * DAYS and report.lost == 0
+    assert lake.commits() == count
+    assert lake.rows() == EXPECTED
+    assert compacted(lake).groups == ()
+    lake.check()
+
+
+def test_a_commit_is_made_when_the_interval_has_passed(lake, monkeypatch):
+    """The clock is at the number of groups that are merged."""
+    merged = [0]
+    monkeypatch.setattr(commits.time, "monotonic", lambda: float(merged[0]))
+    options = CompactOptions(sort_by="k", target_file_size=None, min_commit_interval=3)
+    work = run_here(options, threads=1)
+
+    def counting(groups, watch):
+        for made in work(groups, watch):
+            merged[0] += 1
+            yield made
+
+    assert len(compact_table(lake.table(), options, counting).groups) == DAYS
+    assert lake.commits() == 2  # three groups, and the last one
+    assert lake.rows() == EXPECTED
+
+
+def test_a_group_whose_files_others_replaced_ends_no_other(lake):
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work = run_here(options, threads=1)
+    taken = []
+
+    def beaten(groups, watch):
+        for group, made in work(groups, watch):
+            if not taken and "d2" in group.scope:
+                taken.append(group)
+                lake.take(2)
+            yield group, made
+
+    report = compact_table(lake.table(), options, beaten)
+    assert len(taken) == 1 and report.lost == 1
+    scopes = [group.folder for group in report.groups]
+    assert len(set(scopes)) == len(scopes) >= DAYS - 1
+    assert lake.rows() == EXPECTED
+    # All in one, which is in the way; then each by itself.
+    assert lake.commits() >= DAYS - 1
+    lake.check()
+
+
+def test_what_waits_is_committed_when_an_error_ends_the_compaction(lake):
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work = run_here(options, threads=1)
+
+    def failing(groups, watch):
+        for count, made in enumerate(work(groups, watch)):
+            if count == 2:
+                raise plait.StorageError("no space left")
+            yield made
+
+    with pytest.raises(plait.StorageError, match="no space"):
+        compact_table(lake.table(), options, failing)
+    assert lake.commits() == 1 and lake.rows() == EXPECTED
+    assert len(compacted(lake).groups) == DAYS - 2
+    assert lake.rows() == EXPECTED
+    lake.check()
+
+
+def test_what_waits_never_counts_after_ctrl_c(lake):
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work = run_here(options, threads=1)
+
+    def stopped(groups, watch):
+        for count, made in enumerate(work(groups, watch)):
+            if count == 2:
+                raise KeyboardInterrupt
+            yield made
+
+    with pytest.raises(KeyboardInterrupt):
+        compact_table(lake.table(), options, stopped)
+    assert lake.commits() == 0 and lake.rows() == EXPECTED
+    assert len(compacted(lake).groups) == DAYS
+    assert lake.rows() == EXPECTED
+
+
+def test_a_commit_that_is_made_twice_counts_once(lake):
+    table = lake.table()
+    first, count = table.commit, []
+
+    def twice(changes):
+        count.append(len(changes))
+        made = first(changes)
+        assert first(changes) == made
+        return made
+
+    table.commit = twice
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    report = compact_table(table, options, run_here(options, threads=1))
+    assert count == [DAYS] and (len(report.groups), report.lost) == (DAYS, 0)
+    assert lake.commits() == 1 and lake.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("interval", [0, "1min"])
+def test_rows_that_are_dropped_are_committed_apart_from_rows_that_stay(tmp_path, interval):
+    """Readers of changes are to be sent the rows of some groups again, and not of others."""
+    path = str(tmp_path / "t")
+    rows = pa.table({"k": [1, 2], "day": ["same"] * 2})
+    keyed = plait.Table(path, sort_by="k", partition_by=["day"], on_duplicate="keep_last")
+    for part in range(2):
+        keyed.append(rows)
+        keyed.append(pa.table({"k": [part, part + 5], "day": ["other"] * 2}))
+    plait.table.compact_delta(path, min_commit_interval=interval)
+    logs = sorted(Path(path, "_delta_log").glob("*.json"))
+    said = {}
+    for log in logs:
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        if any(action.get("commitInfo", {}).get("operation") == "OPTIMIZE" for action in actions):
+            adds = [action["add"] for action in actions if "add" in action]
+            said |= {add["partitionValues"]["day"]: add["dataChange"] for add in adds}
+    assert said == {"same": True, "other": False}
+    read = (
+        deltalake.DeltaTable(path)
+        .to_pyarrow_table()
+        .sort_by([("day", "ascending"), ("k", "ascending")])
+    )
+    assert read["k"].to_pylist() == [0, 1, 5, 6, 1, 2]
+
+
+@pytest.mark.parametrize("interval", [0, "1min"])
+def test_outputs_stand_where_their_sources_stood(tmp_path, interval):
+    """Of rows with one key the one of the last file counts, whatever is committed together."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    # Two groups, whose files stand in turns, and a file behind each of them.
+    for name, key in (("a", 1), ("b", 100), ("c", 1), ("d", 100), ("e", 1), ("f", 100)):
+        pq.write_table(pa.table({"k": [key, key + 1], "v": [name] * 2}), folder / f"{name}.parquet")
+    late = {name: folder / f"{name}.parquet" for name in "ef"}
+    for file in late.values():
+        shutil.move(file, tmp_path / file.name)
+    report = plait.compact(folder, sort_by="k", min_commit_interval=interval)
+    assert [len(group.sources) for group in report.groups] == [2, 2]
+    for file in late.values():
+        shutil.move(tmp_path / file.name, file)
+    merged = plait.merge(folder, tmp_path / "out", sort_by="k", on_duplicate="keep_last")
+    read = pq.read_table(merged.outputs[0].path)
+    assert read["v"].to_pylist() == ["e", "e", "f", "f"]
+    # Each output takes the place of the last of its own sources.
+    manifest = json.loads(max((folder / "_plait").glob("manifest-*.json")).read_text())
+    assert sorted(Path(made["place"]).name for made in manifest["files"]) == [
+        "c.parquet",
+        "d.parquet",
+    ]
+    assert len({made["group"] for made in manifest["files"]}) == 2
+
+
+def test_the_interval_goes_without_out(tmp_path):
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part, part + 5]}), tmp_path / f"{part}.parquet")
+    from plait.table.folder import Into
+
+    options = CompactOptions(sort_by="k", min_commit_interval=5)
+    table = Into([str(tmp_path)], str(tmp_path / "out"), "error", None)
+    with pytest.raises(plait.InvalidArgument, match="min_commit_interval"):
+        compact_table(table, options, run_here(options, threads=1))
