@@ -1,12 +1,15 @@
 """A compaction of a folder of partitions: several groups at a time, and one after the other.
 
     .venv/bin/python benches/python/compact_partitions.py [--partitions 100] [--files 10]
-        [--rows 20000] [--rounds 3]
+        [--rows 20000] [--rounds 3] [--late 20]
 
 Each partition has files that all overlap, which become one. With `max_seconds`, groups are merged
 one after the other, each on all threads; with `min_commit_interval=0` each is committed by itself.
 All take turns, each time on a new copy of the folder, in a new process. Prints seconds, those of
 all processors, and the peak of the memory.
+
+With `--late`, the copies are on an S3 server of this machine (moto, the extra `test`), each answer
+of which waits for so many milliseconds more.
 """
 
 from __future__ import annotations
@@ -17,17 +20,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/python"))
+
+import s3_server  # noqa: E402 - among the tests
+
 COMPACT = """
 import json, sys, time
 from pathlib import Path
 import plait
 options = json.loads(sys.argv[2])
+if len(sys.argv) > 3:
+    options["storage_options"] = json.loads(sys.argv[3])
 begin, processor = time.perf_counter(), time.process_time()
 report = plait.compact(sys.argv[1], sort_by="k", policy="full", **options)
 wall_s, cpu_s = time.perf_counter() - begin, time.process_time() - processor
@@ -65,14 +78,43 @@ def make(folder: Path, partitions: int, files: int, rows: int) -> None:
             pq.write_table(pa.table(columns), path / f"{number}.parquet", compression="zstd")
 
 
-def measure(folder: Path, copy: Path, how: str) -> dict[str, float]:
+class Local:
+    """Copies on the disk."""
+
+    @contextmanager
+    def copy(self, folder: Path) -> Iterator[list[str]]:
+        """A copy of the folder; how a process is given it."""
+        with tempfile.TemporaryDirectory(prefix="plait-copy-") as name:
+            yield [str(shutil.copytree(folder, Path(name) / "events"))]
+
+
+class Late:
+    """Copies on a server that answers late."""
+
+    def __init__(self, late_s: float) -> None:
+        """Starts the server."""
+        server = s3_server.Server()
+        proxy = s3_server.Proxy(server)
+        proxy.lose = lambda _method, _path: bool(time.sleep(late_s))
+        self._client, self._options, self._copies = server.client(), server.options(proxy.url), 0
+
+    @contextmanager
+    def copy(self, folder: Path) -> Iterator[list[str]]:
+        """A bucket of its own for each copy; how a process is given it."""
+        self._copies += 1
+        bucket = f"bench{self._copies}"
+        self._client.create_bucket(Bucket=bucket)
+        for file in sorted(folder.rglob("*.parquet")):
+            key = f"events/{file.relative_to(folder).as_posix()}"
+            self._client.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
+        yield [f"s3://{bucket}/events", json.dumps(self._options)]
+
+
+def measure(folder: Path, place: Local | Late, how: str) -> dict[str, float]:
     """One compaction of a copy of the folder."""
-    shutil.copytree(folder, copy)
-    try:
-        command = [sys.executable, "-c", COMPACT, str(copy), json.dumps(HOW[how])]
+    with place.copy(folder) as (name, *storage):
+        command = [sys.executable, "-c", COMPACT, name, json.dumps(HOW[how]), *storage]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    finally:
-        shutil.rmtree(copy)
     run: dict[str, float] = json.loads(done.stdout)
     return run
 
@@ -84,13 +126,15 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=10)
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--late", type=float, metavar="MS")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="plait-partitions-") as name:
         folder = Path(name) / "events"
         make(folder, arguments.partitions, arguments.files, arguments.rows)
+        place = Local() if arguments.late is None else Late(arguments.late / 1000)
         for _ in range(arguments.rounds):
             for how in HOW:
-                run = measure(folder, Path(name) / "copy", how)
+                run = measure(folder, place, how)
                 print(
                     f"{how:<17} {run['groups']:>6} groups {run['wall_s']:>7.2f} s "
                     f"{run['cpu_s']:>7.2f} s of processor time {run['rss'] / 1e6:>5.0f} MB",

@@ -324,6 +324,93 @@ def test_outputs_stand_where_their_sources_stood(tmp_path, interval):
     assert len({made["group"] for made in manifest["files"]}) == 2
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_file_that_is_replaced_before_its_merge_is_planned_is_merged_again(
+    tmp_path, monkeypatch, threads
+):
+    """It was an error of the engine: rows did not add up."""
+    lake = OfFolder(tmp_path)
+    survey, more = Folder.survey, pa.table({"k": [7, 8], "v": ["new", "new"]})
+
+    def late(self, compaction):
+        found = survey(self, compaction)
+        if found.groups and not late.__dict__.setdefault("is_done", False):
+            late.is_done = True
+            pq.write_table(more, lake.path / "day=d1" / "0.parquet")
+        return found
+
+    monkeypatch.setattr(Folder, "survey", late)
+    report = plait.compact(lake.path, sort_by="k", threads=threads)
+    assert late.is_done and (len(report.groups), report.lost) == (DAYS, 1)
+    gone = Counter((row["k"], row["v"]) for row in rows_of(1, 0).to_pylist())
+    assert lake.rows() == EXPECTED - gone + counted(more)
+
+
+def test_a_file_that_is_overwritten_while_its_group_waits_is_merged_again(tmp_path):
+    """Its new rows would have been hidden, until `expire` finds another footer."""
+    lake = OfFolder(tmp_path)
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work, more = run_here(options, threads=1), pa.table({"k": [7, 8], "v": ["new", "new"]})
+
+    def overwritten(groups, watch):
+        for count, made in enumerate(work(groups, watch)):
+            yield made
+            if count == len(groups) - 1 and len(groups) == DAYS:
+                pq.write_table(more, lake.path / "day=d1" / "0.parquet")
+
+    report = compact_table(lake.table(), options, overwritten)
+    assert (len(report.groups), report.lost) == (DAYS, 1)
+    gone = Counter((row["k"], row["v"]) for row in rows_of(1, 0).to_pylist())
+    assert lake.rows() == EXPECTED - gone + counted(more)
+
+
+def test_files_that_are_links_are_compacted(tmp_path):
+    folder = tmp_path / "links"
+    folder.mkdir()
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part, part + 5]}), tmp_path / f"{part}.parquet")
+        (folder / f"{part}.parquet").symlink_to(tmp_path / f"{part}.parquet")
+    report = plait.compact(folder, sort_by="k")
+    assert (len(report.groups), report.lost) == (1, 0)
+    assert sorted(pa.table(plait.scan(folder))["k"].to_pylist()) == [0, 1, 5, 6]
+
+
+def test_an_output_that_another_compaction_made_is_not_replaced(tmp_path):
+    """Whoever reads it sees a file that stays the same. Two compactions of a Delta table ended one
+    another with `SourceChanged`: the second put the same output in the place of the live one."""
+    lake = OfDelta(tmp_path)
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    first, work = lake.table(), run_here(options, threads=1)
+    seen = []
+
+    def beaten(groups, watch):
+        # The other one has surveyed the same files, and is quicker.
+        for group in groups:
+            list(run_here(options, threads=1)([group], watch))
+        assert len(compacted(lake).groups) == DAYS
+        live = deltalake.DeltaTable(lake.path).file_uris()
+        before = {path: Path(path).stat() for path in live}
+        yield from work(groups, watch)
+        seen.extend((before[path].st_ino, Path(path).stat().st_ino) for path in live)
+
+    report = compact_table(first, options, beaten)
+    assert report.lost == 0 and lake.rows() == EXPECTED
+    assert len(seen) == DAYS and all(then == now for then, now in seen)
+
+
+def test_a_damaged_output_of_the_same_name_is_replaced(tmp_path):
+    plan = None
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part, part + 5]}), tmp_path / f"{part}.parquet")
+    plan = plait.plan(sorted(tmp_path.glob("*.parquet")), sort_by="k")
+    out = Path(plan.execute(tmp_path / "out", if_exists="add").outputs[0].path)
+    whole = out.read_bytes()
+    for broken in (whole[:-9], whole[:-1] + b"x", b""):
+        out.write_bytes(broken)
+        plan.execute(tmp_path / "out", if_exists="add")
+        assert out.read_bytes() == whole
+
+
 def test_the_interval_goes_without_out(tmp_path):
     for part in range(2):
         pq.write_table(pa.table({"k": [part, part + 5]}), tmp_path / f"{part}.parquet")

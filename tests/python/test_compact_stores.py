@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -112,10 +113,15 @@ def test_objects_are_looked_up_and_removed_many_at_a_time(folder, s3_proxy):
     for part in range(6, 30):
         folder.write(f"day=1/{part:02}.parquet", [part])
     asked, most, lock = Counter(), Counter(), threading.Lock()
+    uploads = []
 
     def wait(method: str, path: str) -> bool:
         what = method if path.endswith(".parquet") else "bulk"
         with lock:
+            if method == "POST" and "day=1/" in unquote(path):
+                uploads.append(path)
+            if len(uploads) == 1 and method == "HEAD":  # begun, and not published
+                what = "HEAD of a merge"
             asked[what] += 1
             most[what] = max(most[what], asked[what])
         time.sleep(0.05)
@@ -129,6 +135,7 @@ def test_objects_are_looked_up_and_removed_many_at_a_time(folder, s3_proxy):
     assert sum(len(group.sources) for group in done.groups) == 36
     # Opened to be merged; looked up before that is published, and again to be replaced.
     assert most["GET"] > 8 and most["HEAD"] > 8, most
+    assert most["HEAD of a merge"] > 8, most
     most.clear()
     gone = plait.expire(folder.url, retention=0, yes=True, storage_options=options)
     assert len(gone.replaced) == 36

@@ -78,8 +78,7 @@ def compact(
         threads: See `merge`.
         progress: Called a few times a second with a `Progress`, which adds up over all merges, and
             for the last time when all is committed. `total_bytes` grows whenever further merges are
-            planned. An exception ends the compaction; groups that were committed before stay
-            committed.
+            planned. An exception ends the compaction; what is merged by then is committed.
         **options: Those of `plait.table.CompactOptions`, as keywords.
 
     Returns:
@@ -130,12 +129,12 @@ def compact_delta(
 ) -> CompactReport:
     """Merges sorted files of a Delta table where a policy selects them.
 
-    Files are merged only with files of the same partition. One transaction replaces the files of a
-    group; it says that no row changed. Rows that others append meanwhile stay. Rows that others
-    delete meanwhile by deletion vectors are deleted from the new files in the same transaction; if
-    the merge dropped rows, it is done again instead. If another writer removed or rewrote files
-    meanwhile, the remaining files are planned again. Replaced files stay until the table is
-    vacuumed. When nothing is left to merge, a compaction does nothing.
+    Files are merged only with files of the same partition. One transaction replaces the files of
+    groups (see `min_commit_interval`); it says that no row changed. Rows that others append
+    meanwhile stay. Rows that others delete meanwhile by deletion vectors are deleted from the new
+    files in the same transaction; if the merge dropped rows, it is done again instead. If another
+    writer removed or rewrote files meanwhile, the remaining files are planned again. Replaced files
+    stay until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
 
     The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.
 
@@ -191,7 +190,7 @@ def compact_iceberg(
 ) -> CompactReport:
     """Merges sorted files of an Iceberg table where a policy selects them.
 
-    As `compact_delta`; one snapshot replaces the files of a group. Replaced files stay until
+    As `compact_delta`; one snapshot replaces the files of groups. Replaced files stay until
     snapshots are expired. `sort_by` is by default the sort order of the table.
 
     Needs PyIceberg: `pip install 'plait[iceberg]'`.

@@ -26,6 +26,7 @@ from plait.errors import (
     ForeignTable,
     InvalidArgument,
     OutputExists,
+    SourceChanged,
     SourceNotFound,
     UnknownColumn,
     UnsortedSource,
@@ -74,7 +75,8 @@ class Folder(_Leased):
     def __init__(self, root: str, storage_options: object) -> None:
         """Takes the folder; it is looked at by `survey`."""
         super().__init__(root, storage_options)
-        self._footers: dict[str, str] = {}
+        # Files as they were when they were surveyed: digests of footers, and lengths, by name.
+        self._seen: dict[str, dict[str, Any]] = {}
 
     def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds."""
@@ -135,7 +137,7 @@ class Folder(_Leased):
         known: _native.Known | None,
     ) -> Group:
         chosen = [scope["files"][i] for i in group["files"]]
-        self._footers |= {file["name"]: file["footer"] for file in chosen}
+        self._seen |= {f["name"]: {"footer": f["footer"], "bytes": f["bytes"]} for f in chosen}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
         merge = {
             **compaction.options.merge_options,
@@ -155,7 +157,7 @@ class Folder(_Leased):
             depth_max=group["depth_max"],
             make_plan=None
             if group["why"] == "all_expired"
-            else partial(_planned, [f.path for f in files], merge, known, level, compaction.watch),
+            else partial(_planned, files, merge, known, level, compaction.watch),
             merge=merge,
             seen=Seen(
                 unsorted=tuple(file["path"] for file in chosen if not file["is_sorted"]),
@@ -187,8 +189,8 @@ class Folder(_Leased):
             return Committed(manifest["number"])
         return Conflicted("files of the groups were replaced or removed")
 
-    def _gone(self, names: Sequence[str]) -> list[dict[str, str]]:
-        return [{"name": name, "footer": self._footers.get(name, "")} for name in names]
+    def _gone(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"name": name, **self._seen.get(name, {})} for name in names]
 
 
 class Into(_Leased):
@@ -323,13 +325,20 @@ def refuse_tables(root: str, storage_options: object, hint: str) -> None:
 
 
 def _planned(
-    paths: list[str],
+    files: Sequence[TableFile],
     merge: Mapping[str, Any],
     known: _native.Known | None,
     level: int | None,
     watch: Watch,
 ) -> Plan:
-    made = plan_knowing(paths, merge, known, watch.planning)
+    made = plan_knowing([file.path for file in files], merge, known, watch.planning)
+    rows = sum(file.rows or 0 for file in files)
+    if made.rows != rows:
+        raise SourceChanged.of(
+            "files were replaced after they were surveyed",
+            got=f"{made.rows} rows instead of {rows}, in `{files[0].path}` and others",
+            hint="compact when less is written",
+        )
     return made if level is None else with_level(made, level)
 
 

@@ -28,7 +28,7 @@ use super::put::Writer;
 use super::replace::{Gone, Replacement, replace, stand_as};
 use super::signs::{end_abandoned, now_s};
 use crate::runtime::{Context, Level};
-use crate::store::root::Root;
+use crate::store::root::{Found, Root};
 use crate::store::table::{FOLDER, Lease, Manifest, any_in_table_below, table_around};
 use crate::store::{Stores, check_root};
 
@@ -103,9 +103,9 @@ pub(crate) fn commit_in(
         context.check_cancelled()?;
         let before = Manifest::newest(&root)?;
         // A folder in between that got manifests of its own since is compacted by itself.
-        let names = || gone.iter().map(|gone| gone.name.as_str());
-        let is_counting = !any_in_table_below(&root, names(), context)?
-            && all_count(names(), &before, &root, context)?;
+        let names = gone.iter().map(|gone| gone.name.as_str());
+        let is_counting = !any_in_table_below(&root, names, context)?
+            && all_count(&gone, &before, &root, context)?;
         let is_made = options
             .unless
             .as_ref()
@@ -251,19 +251,22 @@ fn take_back(
     }
 }
 
-/// Whether all files of these names count.
-fn all_count<'a>(
-    names: impl Iterator<Item = &'a str>,
-    manifest: &Manifest,
-    root: &Root,
-    context: &Context,
-) -> Result<bool> {
+/// Whether all of these files count.
+fn all_count(gone: &[&Gone], manifest: &Manifest, root: &Root, context: &Context) -> Result<bool> {
     let made: HashSet<&str> = manifest.files.iter().map(|made| made.path.as_str()).collect();
     let replaced: HashSet<&str> = manifest.replaced.iter().map(|of| of.path.as_str()).collect();
     let folder = format!("{FOLDER}/");
-    let (hidden, visible): (Vec<&str>, Vec<&str>) =
-        names.partition(|name| name.starts_with(&folder));
-    Ok(hidden.iter().all(|name| made.contains(name))
-        && !visible.iter().any(|name| replaced.contains(name))
-        && root.look_all(&visible, context)?.iter().all(Option::is_some))
+    let (hidden, visible): (Vec<&Gone>, Vec<&Gone>) =
+        gone.iter().copied().partition(|gone| gone.name.starts_with(&folder));
+    if !hidden.iter().all(|gone| made.contains(gone.name.as_str()))
+        || visible.iter().any(|gone| replaced.contains(gone.name.as_str()))
+    {
+        return Ok(false);
+    }
+    let names: Vec<&str> = visible.iter().map(|gone| gone.name.as_str()).collect();
+    let found = root.look_all(&names, context)?;
+    let is_it = |(gone, found): (&&Gone, &Option<Found>)| {
+        found.as_ref().is_some_and(|found| gone.bytes.is_none_or(|bytes| bytes == found.bytes))
+    };
+    Ok(visible.iter().zip(&found).all(is_it))
 }

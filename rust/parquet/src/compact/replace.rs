@@ -37,6 +37,9 @@ pub(crate) struct Gone {
     /// SHA-256 of its footer; empty if it is known by its name alone.
     #[serde(default)]
     pub(crate) footer: String,
+    /// Its length: one of another length was written under that name meanwhile.
+    #[serde(default)]
+    pub(crate) bytes: Option<u64>,
 }
 
 /// Makes changes, one after the other, of which each has a group of its own.
@@ -121,7 +124,7 @@ mod tests {
             add: add.iter().map(|name| (*name).to_owned()).collect(),
             replace: gone
                 .iter()
-                .map(|name| Gone { name: (*name).to_owned(), footer: String::new() })
+                .map(|name| Gone { name: (*name).to_owned(), footer: String::new(), bytes: None })
                 .collect(),
         }
     }

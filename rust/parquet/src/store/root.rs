@@ -119,7 +119,12 @@ impl Root {
     pub(crate) fn look(&self, name: &str) -> Result<Option<Found>> {
         match self {
             Self::Local(root) => match std::fs::symlink_metadata(root.join(name)) {
-                Ok(file) => Ok(Some(Found { bytes: file.len(), written_at: file.modified().ok() })),
+                Ok(file) => {
+                    // A link is as long as the file that it names, and as old as itself.
+                    let linked = file.is_symlink().then(|| std::fs::metadata(root.join(name)));
+                    let bytes = linked.and_then(Result::ok).map_or(file.len(), |of| of.len());
+                    Ok(Some(Found { bytes, written_at: file.modified().ok() }))
+                }
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
                 Err(e) => Err(storage_error(e, &self.location(name))),
             },
