@@ -120,7 +120,11 @@ class RunningGroups:
     def __exit__(self, *_: object) -> None:
         """Stops merges that run, if any do, and waits for their threads."""
         self._stop.set()
-        self._pool.shutdown(cancel_futures=True)
+        try:
+            self._pool.shutdown(cancel_futures=True)
+        finally:
+            # Ctrl-C may end the first wait.
+            self._pool.shutdown()
 
     def begin(self, group: Group) -> None:
         """Begins a merge, or has it wait for a thread."""
