@@ -7,7 +7,9 @@ are quicker, an output breaks, or the compaction is stopped.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -271,6 +273,17 @@ def test_a_commit_that_is_made_twice_counts_once(lake):
     assert lake.commits() == 1 and lake.rows() == EXPECTED
 
 
+def changed_days(path: str) -> dict[str, bool]:
+    """Whether compactions said of the outputs of a day that rows changed."""
+    said = {}
+    for log in sorted(Path(path, "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in log.read_text().splitlines()]
+        if any(action.get("commitInfo", {}).get("operation") == "OPTIMIZE" for action in actions):
+            adds = [action["add"] for action in actions if "add" in action]
+            said |= {add["partitionValues"]["day"]: add["dataChange"] for add in adds}
+    return said
+
+
 @pytest.mark.parametrize("interval", [0, "1min"])
 def test_rows_that_are_dropped_are_committed_apart_from_rows_that_stay(tmp_path, interval):
     """Readers of changes are to be sent the rows of some groups again, and not of others."""
@@ -281,14 +294,7 @@ def test_rows_that_are_dropped_are_committed_apart_from_rows_that_stay(tmp_path,
         keyed.append(rows)
         keyed.append(pa.table({"k": [part, part + 5], "day": ["other"] * 2}))
     plait.table.compact_delta(path, min_commit_interval=interval)
-    logs = sorted(Path(path, "_delta_log").glob("*.json"))
-    said = {}
-    for log in logs:
-        actions = [json.loads(line) for line in log.read_text().splitlines()]
-        if any(action.get("commitInfo", {}).get("operation") == "OPTIMIZE" for action in actions):
-            adds = [action["add"] for action in actions if "add" in action]
-            said |= {add["partitionValues"]["day"]: add["dataChange"] for add in adds}
-    assert said == {"same": True, "other": False}
+    assert changed_days(path) == {"same": True, "other": False}
     read = (
         deltalake.DeltaTable(path)
         .to_pyarrow_table()
@@ -398,6 +404,81 @@ def test_an_output_that_another_compaction_made_is_not_replaced(tmp_path):
     assert len(seen) == DAYS and all(then == now for then, now in seen)
 
 
+def test_a_file_of_the_same_length_that_is_written_meanwhile_is_merged_again(tmp_path):
+    lake = OfFolder(tmp_path)
+    file = lake.path / "day=d1" / "0.parquet"
+    plain = {"use_dictionary": False, "compression": None, "column_encoding": "PLAIN"}
+    pq.write_table(rows_of(1, 0).drop_columns("day"), file, **plain)
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work, length = run_here(options, threads=1), file.stat().st_size
+    # As many digits as before.
+    other = pa.table({"k": [1, 6, 11], "v": ["1 0 1", "1 0 6", "1 0 11"]})
+
+    def overwritten(groups, watch):
+        for count, made in enumerate(work(groups, watch)):
+            yield made
+            if count == len(groups) - 1 and len(groups) == DAYS:
+                pq.write_table(other, file, **plain)
+                assert file.stat().st_size == length
+
+    report = compact_table(lake.table(), options, overwritten)
+    assert (len(report.groups), report.lost) == (DAYS, 1)
+    gone = Counter((row["k"], row["v"]) for row in rows_of(1, 0).to_pylist())
+    assert lake.rows() == EXPECTED - gone + counted(other)
+
+
+def test_a_group_whose_output_is_gone_keeps_no_other_from_being_committed(lake):
+    options = CompactOptions(sort_by="k", target_file_size=None)
+    work = run_here(options, threads=1)
+
+    def removed(groups, watch):
+        outputs = []
+        for group, made in work(groups, watch):
+            yield group, made
+            outputs.append(made.outputs[0].path)
+        Path(outputs[1]).unlink()
+
+    with pytest.raises((plait.SourceChanged, plait.SourceNotFound)):
+        compact_table(lake.table(), options, removed)
+    assert lake.commits() == DAYS - 1 and lake.rows() == EXPECTED
+    assert len(compacted(lake).groups) == 1 and lake.rows() == EXPECTED
+    lake.check()
+
+
+def test_groups_without_row_counts_do_not_make_others_changed(tmp_path):
+    """Where a log says no number of rows, and one of several may go, the rows may have changed."""
+    path = str(tmp_path / "t")
+    keyed = plait.Table(path, sort_by="k", partition_by=["day"], on_duplicate="keep_last")
+    for part in range(2):
+        for day in "ab":
+            keyed.append(pa.table({"k": [part, part + 5], "day": [day] * 2}))
+    for file in Path(path, "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for line in lines:
+            if "add" in line and line["add"]["partitionValues"] == {"day": "a"}:
+                line["add"].pop("stats", None)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    plait.table.compact_delta(path)
+    assert changed_days(path) == {"a": True, "b": False}
+
+
+@pytest.mark.parametrize("days", [0, 9])
+def test_an_old_output_that_is_kept_is_as_new_as_one_that_is_written(tmp_path, days):
+    """What no log names is removed by its age, and this one will be named soon."""
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part, part + 5]}), tmp_path / f"{part}.parquet")
+    plan = plait.plan(sorted(tmp_path.glob("*.parquet")), sort_by="k")
+    out = Path(plan.execute(tmp_path / "out").outputs[0].path)
+    old = out.stat()
+    os.utime(out, ns=(old.st_atime_ns, old.st_mtime_ns - days * 86_400 * 10**9))
+    then = out.stat()
+    plan.execute(tmp_path / "out")
+    now = out.stat()
+    assert now.st_ino == then.st_ino
+    assert (now.st_mtime_ns == then.st_mtime_ns) == (days == 0)
+    assert time.time() - now.st_mtime < 600
+
+
 def test_a_damaged_output_of_the_same_name_is_replaced(tmp_path):
     plan = None
     for part in range(2):
@@ -405,7 +486,8 @@ def test_a_damaged_output_of_the_same_name_is_replaced(tmp_path):
     plan = plait.plan(sorted(tmp_path.glob("*.parquet")), sort_by="k")
     out = Path(plan.execute(tmp_path / "out", if_exists="add").outputs[0].path)
     whole = out.read_bytes()
-    for broken in (whole[:-9], whole[:-1] + b"x", b""):
+    flipped = bytes([*whole[:20], whole[20] ^ 1, *whole[21:]])
+    for broken in (whole[:-9], whole[:-1] + b"x", b"", flipped):
         out.write_bytes(broken)
         plan.execute(tmp_path / "out", if_exists="add")
         assert out.read_bytes() == whole

@@ -78,7 +78,7 @@ def compact(
         threads: See `merge`.
         progress: Called a few times a second with a `Progress`, which adds up over all merges, and
             for the last time when all is committed. `total_bytes` grows whenever further merges are
-            planned. An exception ends the compaction; what is merged by then is committed.
+            planned. An exception ends the compaction, after what is merged is committed.
         **options: Those of `plait.table.CompactOptions`, as keywords.
 
     Returns:

@@ -1,6 +1,6 @@
 """How much one compaction may do: bytes, groups, seconds; the most valuable groups come first.
 
-groups ──▶ by value for a byte ──▶ those that fit ──▶ merged, committed one by one ──▶ spent
+groups ──▶ by value for a byte ──▶ those that fit ──▶ merged, and spent
                                        └── the others wait for another run, and are reported
 
 Invariant: a run merges at least one group, whatever its budget, so that runs which follow one

@@ -3,11 +3,11 @@
 merged group ──▶ checked ──▶ waits ──┬─ min_commit_interval has passed ─▶ one commit ─▶ committed
                                      ├─ all are merged ─────────────────▶      │
                                      └─ an error ───────────────────────▶      ▼
-                             others replaced a file of one of them: each by itself ─▶ or lost
+                          others replaced a file, an output is gone: each by itself ─▶ or lost
 
-Invariants: nothing waits when the context ends, but for Ctrl-C, after which what waits never
-counts. Groups of which rows are dropped are committed apart from others, as logs say of a whole
-commit whether rows changed.
+Invariants: nothing waits when the context ends, but for Ctrl-C and for a store that fails, after
+which what waits never counts. What is wrong with one group keeps no other from being committed. Groups of which rows are
+dropped are committed apart from others, as logs say of a whole commit whether rows changed.
 Not here: how a table commits (`change`); what a runner merges at the same time (`here`).
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from plait import _native
 from plait._native_call import _call
-from plait.errors import InternalError, SourceChanged, SourceNotFound, StorageError
+from plait.errors import InternalError, PlaitError, SourceChanged, SourceNotFound, StorageError
 from plait.report import MergeReport, OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.groups import Group
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Commits", "Merged"]
+
+# What a commit raises of one output.
+_GONE = (SourceChanged, SourceNotFound)
 
 _SAME_STORAGE = "whoever merges and whoever commits must see the same storage under one path"
 
@@ -107,16 +110,29 @@ class Commits:
         waiting, self._waiting = self._waiting, []
         drop = [of for of in waiting if any(of.made.rows_dropped.values())]
         keep = [of for of in waiting if not any(of.made.rows_dropped.values())]
+        errors: list[PlaitError] = []
         for together in filter(None, (keep, drop)):
-            counts = self._try(together)
-            for of in together:
-                # Of several, one may be in the way.
-                is_done = counts or (len(together) > 1 and self._try([of]))
-                self._ended(of.group, of.made, is_done)
+            # Of several, one may be in the way.
+            if not (len(together) > 1 and self._try(together, [])):
+                for of in together:
+                    self._try([of], errors)
         self._since = time.monotonic()
+        if errors:
+            raise errors[0]
 
-    def _try(self, waiting: list[_Waiting]) -> bool:
-        return isinstance(commit(self._table, [of.change for of in waiting]), Committed)
+    def _try(self, waiting: list[_Waiting], errors: list[PlaitError]) -> bool:
+        """Whether it is known what became of groups; an output that is gone is an error."""
+        try:
+            ended = commit(self._table, [of.change for of in waiting])
+        except _GONE as error:
+            errors.append(error)
+            return False
+        is_done = isinstance(ended, Committed)
+        if not is_done and len(waiting) > 1:
+            return False
+        for of in waiting:
+            self._ended(of.group, of.made, is_done)
+        return True
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -187,30 +187,36 @@ class Delta:
         return outcome
 
     def _commit(self, changes: Sequence[Change]) -> Outcome:
-        snapshot = self._log.snapshot("rewrite", apps=(_app(changes),))
-        added = [self._log.name_of(output.path) for change in changes for output in change.added]
+        log = self._log
+        snapshot = log.snapshot("rewrite", apps=(_app(changes),))
+        added = [log.name_of(output.path) for change in changes for output in change.added]
         gone = [name for change in changes for name in change.replaced]
-        there = self._log.files("rewrite", names=added, deleted="list")
-        replaced = self._log.files("rewrite", only=gone, deleted="list")
+        there = log.files("rewrite", names=added, deleted="list")
+        replaced = log.files("rewrite", only=gone, deleted="list")
         if len(there) == len(added) and not replaced:
             return Committed(snapshot.version)
+        names = [self._seen[name].name for name in gone]
+        live = {file.name: file for file in log.files("rewrite", names=names, deleted="list")}
         carried = []
         for change in changes:
-            found = self._carried(change)
+            found = self._carried(change, live)
             if isinstance(found, str):
                 return Conflicted(found)
             carried.append(found)
-        ended = self._log.commit(self._actions(changes, carried, snapshot))
+        made = [self._made(*each, snapshot) for each in zip(changes, carried, strict=True)]
+        if len({one.drops for one in made}) > 1:
+            # A commit says of all its files whether rows changed.
+            return Conflicted("only some of the groups lose rows")
+        ended = log.commit(self._actions(changes, made, snapshot))
         if ended["outcome"] == "conflicted":
             # Looked at again: rows of a file may have been deleted since.
             return Retryable(ended["why"])
         return Committed(ended["version"])
 
-    def _carried(self, change: Change) -> _Carried | str:
+    def _carried(self, change: Change, now: Mapping[str, LiveFile]) -> _Carried | str:
         """The replaced files as they are now, and rows of the outputs that others deleted."""
         log, then = self._log, [self._seen[name] for name in change.replaced]
         names = [file.name for file in then]
-        now = {file.name: file for file in log.files("rewrite", names=names, deleted="list")}
         gone = [name for name in names if name not in now]
         if gone:
             return f"`{gone[0]}` is not live any more"
@@ -227,10 +233,9 @@ class Delta:
         return _Carried(tuple(now[name] for name in names), deleted)
 
     def _actions(
-        self, changes: Sequence[Change], carried: Sequence[_Carried], snapshot: Snapshot
+        self, changes: Sequence[Change], made: Sequence[_Made], snapshot: Snapshot
     ) -> dict[str, Any]:
         """The changes as the log takes them."""
-        made = [self._made(*each, snapshot) for each in zip(changes, carried, strict=True)]
         add = [entry for one in made for entry in one.add]
         names = [name for one in made for name in one.remove]
         drops = any(one.drops for one in made)

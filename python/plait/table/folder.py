@@ -42,6 +42,8 @@ from plait.table.survey import left_alone, no_partition, of_partition
 __all__ = ["Folder", "Into", "reached", "refuse_tables"]
 
 _MADE = "_plait/files"
+# What tells a file that is to be replaced from another of its name.
+_VERSION = ("footer", "bytes", "version")
 
 
 class _Leased:
@@ -75,7 +77,7 @@ class Folder(_Leased):
     def __init__(self, root: str, storage_options: object) -> None:
         """Takes the folder; it is looked at by `survey`."""
         super().__init__(root, storage_options)
-        # Files as they were when they were surveyed: digests of footers, and lengths, by name.
+        # What the survey says of files, by name.
         self._seen: dict[str, dict[str, Any]] = {}
 
     def survey(self, compaction: Compaction) -> Found:
@@ -137,7 +139,7 @@ class Folder(_Leased):
         known: _native.Known | None,
     ) -> Group:
         chosen = [scope["files"][i] for i in group["files"]]
-        self._seen |= {f["name"]: {"footer": f["footer"], "bytes": f["bytes"]} for f in chosen}
+        self._seen |= {f["name"]: {of: f[of] for of in _VERSION} for f in chosen}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
         merge = {
             **compaction.options.merge_options,
@@ -332,13 +334,16 @@ def _planned(
     watch: Watch,
 ) -> Plan:
     made = plan_knowing([file.path for file in files], merge, known, watch.planning)
-    rows = sum(file.rows or 0 for file in files)
-    if made.rows != rows:
-        raise SourceChanged.of(
-            "files were replaced after they were surveyed",
-            got=f"{made.rows} rows instead of {rows}, in `{files[0].path}` and others",
-            hint="compact when less is written",
-        )
+    rows = {file.path: file.rows for file in files}
+    for source in made.sources:
+        if source.rows != rows[source.path]:
+            error = SourceChanged.of(
+                "a file was replaced after it was surveyed",
+                got=f"{source.rows} rows instead of {rows[source.path]}",
+                hint="compact when less is written",
+            )
+            error.path = source.path
+            raise error
     return made if level is None else with_level(made, level)
 
 

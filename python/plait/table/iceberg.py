@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait._logs.iceberg import check_committed, found_in, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
-from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
+from plait.errors import InvalidArgument, SourceChanged, SourceNotFound, UnknownColumn
 from plait.order import sort_text
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable, is_final
 from plait.table.deletes import DeletedRows, Touched, carry
@@ -140,16 +140,18 @@ class Iceberg:
         """Commits on top of the newest snapshot, if the replaced files count in it."""
         table = self._load()
         check_committed(self.name, table)
-        # Named as the files of the table are, by whichever form of URL.
-        first = self._seen[changes[0].replaced[0]].file.file_path
-        scheme = first.removesuffix(path_of(first))
-        outcome = self._commit(changes, table, scheme)
+        outcome = self._commit(changes, table)
         if is_final(outcome, changes) and not self._keeps_maps:
-            maps = [o.row_map for change in changes for o in change.added if o.row_map]
-            remove(table, [scheme + path for path in maps])
+            maps = [self._form(c) + o.row_map for c in changes for o in c.added if o.row_map]
+            remove(table, maps)
         return outcome
 
-    def _commit(self, changes: Sequence[Change], table: IcebergTable, scheme: str) -> Outcome:
+    def _form(self, change: Change) -> str:
+        """What the table writes before paths: its files are named by whichever form of URL."""
+        first = self._seen[change.replaced[0]].file.file_path
+        return first.removesuffix(path_of(first))
+
+    def _commit(self, changes: Sequence[Change], table: IcebergTable) -> Outcome:
         from pyiceberg.exceptions import (  # noqa: PLC0415 - an extra
             CommitFailedException,
             ValidationException,
@@ -161,7 +163,7 @@ class Iceberg:
         live = {file.file.file_path: file for file in files.data}
         then = [self._seen[name] for change in changes for name in change.replaced]
         replaced = [live[f.file.file_path] for f in then if f.file.file_path in live]
-        added = {scheme + output.path for change in changes for output in change.added}
+        added = {self._form(c) + output.path for c in changes for output in c.added}
         snapshot = table.current_snapshot()
         if not replaced and live.keys() >= added:
             return Committed(snapshot.snapshot_id if snapshot else 0)
@@ -177,10 +179,15 @@ class Iceberg:
         new_files: list[DataFile] = []
         new_deletes: list[DataFile] = []
         for change, deleted in zip(changes, carried, strict=True):
-            like = live[self._seen[change.replaced[0]].file.file_path].file
-            new_files += [new_data_file(table, scheme + o.path, like) for o in change.added]
+            form, first = self._form(change), self._seen[change.replaced[0]]
+            like = live[first.file.file_path].file
+            try:
+                new_files += [new_data_file(table, form + o.path, like) for o in change.added]
+            except FileNotFoundError as cause:
+                what = "an output was removed meanwhile, nothing was committed"
+                raise SourceChanged.of(what, got=str(cause)) from cause
             new_deletes += [
-                new_delete_file(table, scheme + path, gone, like) for path, gone in deleted.items()
+                new_delete_file(table, form + path, gone, like) for path, gone in deleted.items()
             ]
         replacement = Replacement(
             added=tuple(new_files),

@@ -116,9 +116,10 @@ class CompactOptions:
             number counts seconds. See `max_bytes`. The first group is merged in any case, and a
             group that was begun is finished. Groups are merged one after the other, on Spark, too.
         min_commit_interval: How long groups that are merged wait for others, to be replaced in one
-            commit with them, such as `"10min"`; a number counts seconds. With 0 each group is
-            committed by itself, as soon as it is merged. What waits is committed when the last
-            group is merged, and when an error ends the compaction; not on Ctrl-C.
+            commit with them, such as `"10min"`; a number counts seconds. The time is looked at
+            whenever a group is merged. With 0 each group is committed by itself, as soon as it is
+            merged. What waits is committed when the last group is merged, and when an error ends
+            the compaction; not on Ctrl-C.
         max_depth: Policy overlap: number of files that may share a key.
         merge_factor: Policy size_tiered: number of files of a level that make one of the next.
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.

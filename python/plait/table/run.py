@@ -95,7 +95,7 @@ def compact_table(
         run: Merges the groups of a round.
         prefetch: Reads what planning needs of many files.
         progress: Called a few times a second, and when all is committed. What it raises ends the
-            compaction: groups that are committed by then stay so.
+            compaction, after what is merged is committed.
         budget: How much is done; by default what the options say.
 
     Returns:

@@ -20,12 +20,13 @@
 //! What a manifest says, and who reads it (`store::table`); the next manifest (`replace`).
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::put::Writer;
-use super::replace::{Gone, Replacement, replace, stand_as};
+use super::replace::{Gone, Replacement, regroup, replace, stand_as};
 use super::signs::{end_abandoned, now_s};
 use crate::runtime::{Context, Level};
 use crate::store::root::{Found, Root};
@@ -128,7 +129,7 @@ pub(crate) fn commit_in(
             return Err(removed(&root.location(name)));
         }
         let mut manifest = before.clone();
-        replace(&mut manifest, &changes, now_s());
+        let groups = replace(&mut manifest, &changes, now_s());
         if let Some(renewal) = &options.renew {
             renew(&mut manifest, renewal, &root)?;
         }
@@ -139,7 +140,7 @@ pub(crate) fn commit_in(
         for name in absent(&add, &root, context)? {
             // Others may have moved it since, or replaced and removed it.
             if Manifest::newest(&root)?.files.iter().any(|made| made.path == name) {
-                return Err(take_back(&writer, &before, &changes, &root.location(name))?);
+                return Err(take_back(&writer, &before, &changes, &groups, &root.location(name))?);
             }
         }
         if has_files {
@@ -221,6 +222,7 @@ fn take_back(
     writer: &Writer<'_>,
     before: &Manifest,
     changes: &[Replacement],
+    groups: &Range<u64>,
     location: &str,
 ) -> Result<Error> {
     let gone: BTreeSet<&String> =
@@ -245,6 +247,7 @@ fn take_back(
         manifest.replaced.retain(|replaced| !counts(&replaced.path));
         manifest.files.extend(again().cloned());
         stand_as(before, &mut manifest.files);
+        regroup(&mut manifest, before, groups);
         if writer.put(&mut manifest)? {
             return Ok(removed(location));
         }
@@ -266,7 +269,10 @@ fn all_count(gone: &[&Gone], manifest: &Manifest, root: &Root, context: &Context
     let names: Vec<&str> = visible.iter().map(|gone| gone.name.as_str()).collect();
     let found = root.look_all(&names, context)?;
     let is_it = |(gone, found): (&&Gone, &Option<Found>)| {
-        found.as_ref().is_some_and(|found| gone.bytes.is_none_or(|bytes| bytes == found.bytes))
+        let Some(found) = found else { return false };
+        let versions = gone.version.as_ref().zip(found.version.as_ref());
+        gone.bytes.is_none_or(|bytes| bytes == found.bytes)
+            && versions.is_none_or(|(then, now)| then == now)
     };
     Ok(visible.iter().zip(&found).all(is_it))
 }

@@ -378,7 +378,7 @@ fn examine(
 ) -> Result<ReplacedFile> {
     if replaced.footer.is_empty() {
         let found = root.look(&replaced.path)?;
-        let written_at = found.map(|found| found.written_at);
+        let written_at = found.as_ref().map(|found| found.written_at);
         return Ok(ReplacedFile::Gone(found.map_or(0, |found| found.bytes), written_at));
     }
     if !is_visible(&replaced.path) && root.look(&replaced.path)?.is_none() {

@@ -13,6 +13,7 @@
 //! Whether files may be replaced, and putting the manifest (`commit`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,18 +38,35 @@ pub(crate) struct Gone {
     /// SHA-256 of its footer; empty if it is known by its name alone.
     #[serde(default)]
     pub(crate) footer: String,
-    /// Its length: one of another length was written under that name meanwhile.
+    /// Its length, and what the storage says of its version: a file for which they differ was
+    /// written under that name meanwhile.
     #[serde(default)]
     pub(crate) bytes: Option<u64>,
+    #[serde(default)]
+    pub(crate) version: Option<String>,
 }
 
-/// Makes changes, one after the other, of which each has a group of its own.
-pub(super) fn replace(manifest: &mut Manifest, changes: &[Replacement], since: f64) {
+/// Makes changes, one after the other, of which each has a group of its own; their groups.
+pub(super) fn replace(manifest: &mut Manifest, changes: &[Replacement], since: f64) -> Range<u64> {
     let made = manifest.files.iter().map(|made| made.group);
     let groups = made.chain(manifest.replaced.iter().map(|replaced| replaced.group));
     let last = groups.fold(manifest.number, u64::max);
-    for (change, group) in changes.iter().zip(last.saturating_add(1)..) {
+    let first = last.saturating_add(1);
+    for (change, group) in changes.iter().zip(first..) {
         replace_one(manifest, change, group, since);
+    }
+    first..first.saturating_add(changes.len() as u64)
+}
+
+/// Gives files of these groups the groups that they had `before`.
+pub(super) fn regroup(manifest: &mut Manifest, before: &Manifest, groups: &Range<u64>) {
+    let of_made = before.files.iter().map(|made| (made.path.as_str(), made.group));
+    let of_replaced = before.replaced.iter().map(|of| (of.path.as_str(), of.group));
+    let had: BTreeMap<&str, u64> = of_made.chain(of_replaced).collect();
+    let made = manifest.files.iter_mut().map(|made| (made.path.as_str(), &mut made.group));
+    let replaced = manifest.replaced.iter_mut().map(|of| (of.path.as_str(), &mut of.group));
+    for (path, group) in made.chain(replaced).filter(|(_, group)| groups.contains(group)) {
+        *group = had.get(path).copied().unwrap_or(*group);
     }
 }
 
@@ -124,7 +142,12 @@ mod tests {
             add: add.iter().map(|name| (*name).to_owned()).collect(),
             replace: gone
                 .iter()
-                .map(|name| Gone { name: (*name).to_owned(), footer: String::new(), bytes: None })
+                .map(|name| Gone {
+                    name: (*name).to_owned(),
+                    footer: String::new(),
+                    bytes: None,
+                    version: None,
+                })
                 .collect(),
         }
     }
@@ -161,6 +184,23 @@ mod tests {
         manifest.files = [&before.files[2], &before.files[0]].into_iter().cloned().collect();
         stand_as(&before, &mut manifest.files);
         assert_eq!(paths(&manifest), ["p", "r"]);
+    }
+
+    #[test]
+    fn files_get_back_the_groups_that_they_had() {
+        let mut manifest = Manifest::none();
+        replace(&mut manifest, &[change(&["_plait/files/x"], &["a"])], 1.0);
+        replace(&mut manifest, &[change(&["_plait/files/y"], &["b"])], 1.0);
+        let before = manifest.clone();
+        let both = [
+            change(&["_plait/files/v"], &["_plait/files/x"]),
+            change(&["_plait/files/w"], &["_plait/files/y"]),
+        ];
+        let groups = replace(&mut manifest, &both, 2.0);
+        assert!(manifest.replaced.iter().all(|of| groups.contains(&of.group)));
+        regroup(&mut manifest, &before, &groups);
+        let groups: Vec<u64> = manifest.replaced.iter().take(2).map(|of| of.group).collect();
+        assert_eq!(groups, [before.replaced[0].group, before.replaced[1].group]);
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub(crate) struct SurveyedFile {
     pub(crate) rows: u64,
     /// Length.
     pub(crate) bytes: u64,
+    /// What the storage says of its version.
+    pub(crate) version: Option<String>,
     /// How many merges lie behind it.
     pub(crate) merge_level: u64,
     /// SHA-256 of its footer.
@@ -301,6 +303,7 @@ fn scope(
         name: name.clone(),
         rows: source.rows(),
         bytes: source.store.len(),
+        version: source.store.version(),
         merge_level: merge_level(source),
         footer: source.footer_text(),
         is_sorted: !fact.is_unsorted,

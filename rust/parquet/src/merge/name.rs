@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! An output with a name has its row map. A map whose output gets no name is removed again. What
-//! another merge or another tool wrote is never replaced; nor is a live file of the same merge.
+//! another merge or another tool wrote is never replaced; nor is a file that has the same bytes.
 //!
 //! # Not here
 //! Whether rows add up (`publish`).
@@ -15,7 +15,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::frame::Frame;
 use super::output_check::is_ours;
-use crate::options::{IfExists, MergeOptions};
+use crate::options::MergeOptions;
 use crate::output::TempFile;
 use crate::report::OutputReport;
 use crate::row_map::{RowMap, map_name};
@@ -45,8 +45,7 @@ pub(super) fn name_all(
     // Looked at again, right before the first name: another merge may have come meanwhile.
     frame.check_output(options)?;
     let folders = frame.target.make_folders(made.iter().map(|one| one.name.as_str()))?;
-    let keeps = options.if_exists == IfExists::Add;
-    let reports = name_each(frame, made, keeps);
+    let reports = name_each(frame, made);
     match &reports {
         Ok(_) => folders.sync()?,
         Err(_) => folders.abandon(),
@@ -54,17 +53,14 @@ pub(super) fn name_all(
     reports
 }
 
-fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>, keeps: bool) -> Result<Vec<OutputReport>> {
+fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>) -> Result<Vec<OutputReport>> {
     // Maps that have no output so far.
     let (mut reports, mut alone) = (Vec::new(), Vec::new());
     let mut name_both = |Unnamed { name, output, map }: Unnamed| {
         let mapped = map.map(|map| name_map(frame, map, &map_name(&name))).transpose()?;
         alone.extend(mapped.as_ref().map(|_| map_name(&name)));
         if let Some(output) = output {
-            let report = match keeps && is_there(frame, &output.report) {
-                true => output.report,
-                false => name_one(frame, output, &name)?,
-            };
+            let report = name_one(frame, output, &name)?;
             alone.truncate(alone.len() - usize::from(mapped.is_some()));
             reports.push(OutputReport { row_map: mapped, ..report });
         }
@@ -81,10 +77,12 @@ fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>, keeps: bool) -> Result<Vec<O
 fn name_one(frame: &Frame<'_>, output: WrittenOutput, name: &str) -> Result<OutputReport> {
     let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
     let WrittenOutput { temp, report } = output;
-    // A folder's names carry the task, so a file of that name has the same bytes.
+    // A folder's names carry the task, so a file of that name has the same bytes, unless it is
+    // damaged. Others may read it by now.
     let published = match target.file_name() {
-        Some(_) if !is_ours(stores, &report.path, task) => temp.publish_new(target, name)?,
-        _ => temp.publish(target, name)?,
+        None => temp.publish_unless_same(target, name)?,
+        Some(_) if is_ours(stores, &report.path, task) => temp.publish(target, name)?,
+        Some(_) => temp.publish_new(target, name)?,
     };
     if published == Completed::Occupied && !is_ours(stores, &report.path, task) {
         let what = "another process wrote the output meanwhile";
@@ -93,14 +91,6 @@ fn name_one(frame: &Frame<'_>, output: WrittenOutput, name: &str) -> Result<Outp
             .with_hint("run merges into one file one after the other"));
     }
     Ok(report)
-}
-
-/// Whether another process made the very same file meanwhile, and others may read it by now: to
-/// them a file that is put in its place has changed. An object is never replaced.
-fn is_there(frame: &Frame<'_>, output: &OutputReport) -> bool {
-    let store = frame.stores.open(&output.path);
-    store.is_ok_and(|store| store.is_local() && store.len() == output.bytes)
-        && is_ours(frame.stores, &output.path, &frame.plan.task)
 }
 
 /// Gives a map its name; where it is.

@@ -14,8 +14,9 @@
 //! What is in the files (`sink`); names of temp files, and files without one (`store::temp`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use plait_core::{Error, Kind, Result};
 
@@ -23,6 +24,12 @@ use super::early::Early;
 use crate::runtime::Context;
 use crate::store::Completed;
 use crate::store::temp::{TEMP_PREFIX, create, create_beside, make_dir, temp_path};
+
+/// Two files are compared so many bytes at a time.
+const COMPARED_BYTES: usize = 64 << 10;
+
+/// No file of a run that goes on at the same time is older.
+const OLD: Duration = Duration::from_secs(3600);
 
 /// A local folder that outputs are published to.
 pub(super) struct LocalFolder {
@@ -272,6 +279,14 @@ impl LocalFile {
         }
     }
 
+    /// The same, unless a file of that name has the same bytes: others may read it by now, and to
+    /// them a file that takes its place has changed. It gets the age of a new one, since files that
+    /// no table names are removed by their age.
+    pub(super) fn publish_unless_same(self, path: &Path) -> Result<()> {
+        let is_kept = are_same(&self.path, path).is_ok_and(|same| same) && freshen(path).is_ok();
+        if is_kept { Ok(()) } else { self.publish(path) }
+    }
+
     /// Gives the file its visible name in one step; replaces a file of that name.
     pub(super) fn publish(mut self, path: &Path) -> Result<()> {
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
@@ -287,6 +302,34 @@ impl LocalFile {
         self.is_published = true;
         Ok(())
     }
+}
+
+/// Whether two files have the same bytes.
+fn are_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
+    if one.metadata()?.len() != other.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut bytes, mut of_other) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+    loop {
+        let read = one.read(&mut bytes)?;
+        if read == 0 {
+            return Ok(true);
+        }
+        other.read_exact(&mut of_other[..read])?;
+        if bytes[..read] != of_other[..read] {
+            return Ok(false);
+        }
+    }
+}
+
+/// Makes a file that is older than [`OLD`] as old as one that is written now. To its readers a
+/// younger one stays the same.
+fn freshen(path: &Path) -> io::Result<()> {
+    let now = SystemTime::now();
+    let file = File::open(path)?;
+    let is_old = now.duration_since(file.metadata()?.modified()?).is_ok_and(|age| age > OLD);
+    if is_old { file.set_modified(now) } else { Ok(()) }
 }
 
 /// How a link ended.

@@ -370,6 +370,20 @@ impl TempFile {
         }
     }
 
+    /// Gives the file its visible name in one step, unless a file with the same bytes has it.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub(crate) fn publish_unless_same(self, target: &Target, name: &str) -> Result<Completed> {
+        match self.made {
+            OutputFile::Local(file) => {
+                file.publish_unless_same(Path::new(&target.location(name))).map(|()| Completed::Yes)
+            }
+            OutputFile::Object(output, _) => output.complete(),
+            OutputFile::Counted => Err(never_published()),
+        }
+    }
+
     /// Gives the file a visible name that nobody has, in one step.
     ///
     /// # Errors

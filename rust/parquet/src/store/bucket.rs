@@ -129,6 +129,13 @@ pub struct Meta {
     pub modified_at: Option<SystemTime>,
 }
 
+impl Meta {
+    /// What tells this version of the object from others.
+    pub(super) fn version(&self) -> Option<String> {
+        self.tag.clone().or_else(|| self.modified.clone())
+    }
+}
+
 /// An object that is being uploaded. Dropped before it is completed, it is aborted.
 pub trait Upload: Send {
     /// Uploads the next part; may return before it has arrived. `charge` accounts for its bytes

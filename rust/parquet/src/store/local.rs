@@ -42,6 +42,12 @@ pub(super) struct LocalReader {
     reader: Weak<Self>,
 }
 
+/// A version of a file by when it was written.
+pub(super) fn version_of(modified: SystemTime) -> Option<String> {
+    let since = modified.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
+}
+
 /// What tells one version of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
@@ -188,8 +194,7 @@ impl RangeReader for LocalReader {
     }
 
     fn version(&self) -> Option<String> {
-        let since = self.identity.modified?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
+        self.identity.modified.and_then(version_of)
     }
 
     fn written_at(&self) -> Option<SystemTime> {

@@ -127,7 +127,7 @@ impl RangeReader for ObjectFile {
     }
 
     fn version(&self) -> Option<String> {
-        self.meta.tag.clone().or_else(|| self.meta.modified.clone())
+        self.meta.version()
     }
 
     fn written_at(&self) -> Option<SystemTime> {

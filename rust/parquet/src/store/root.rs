@@ -23,7 +23,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::bucket::Place;
 use super::coalesce::TAIL_BYTES;
-use super::local::storage_error;
+use super::local::{storage_error, version_of};
 use super::registry::{Location, Stores};
 use crate::runtime::{Context, ScopedWorkers};
 
@@ -37,12 +37,15 @@ pub(crate) enum Root {
 }
 
 /// A file below a root.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Found {
     /// Its length.
     pub bytes: u64,
     /// When it was written, if that is known.
     pub written_at: Option<SystemTime>,
+    /// What the storage says of this version of the file: see
+    /// [`RangeReader::version`](super::RangeReader::version).
+    pub version: Option<String>,
 }
 
 impl Root {
@@ -122,15 +125,24 @@ impl Root {
                 Ok(file) => {
                     // A link is as long as the file that it names, and as old as itself.
                     let linked = file.is_symlink().then(|| std::fs::metadata(root.join(name)));
-                    let bytes = linked.and_then(Result::ok).map_or(file.len(), |of| of.len());
-                    Ok(Some(Found { bytes, written_at: file.modified().ok() }))
+                    let read = linked.and_then(Result::ok);
+                    let read = read.as_ref().unwrap_or(&file);
+                    Ok(Some(Found {
+                        bytes: read.len(),
+                        written_at: file.modified().ok(),
+                        version: read.modified().ok().and_then(version_of),
+                    }))
                 }
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
                 Err(e) => Err(storage_error(e, &self.location(name))),
             },
             Self::Objects(place) => {
                 let meta = place.bucket().head(place.below(name).key())?;
-                Ok(meta.map(|meta| Found { bytes: meta.len, written_at: meta.modified_at }))
+                Ok(meta.map(|meta| Found {
+                    bytes: meta.len,
+                    written_at: meta.modified_at,
+                    version: meta.version(),
+                }))
             }
         }
     }
