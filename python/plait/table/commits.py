@@ -6,8 +6,9 @@ merged group ──▶ checked ──▶ waits ──┬─ min_commit_interval 
                           others replaced a file, an output is gone: each by itself ─▶ or lost
 
 Invariants: nothing waits when the context ends, but for Ctrl-C and for a store that fails, after
-which what waits never counts. What is wrong with one group keeps no other from being committed. Groups of which rows are
-dropped are committed apart from others, as logs say of a whole commit whether rows changed.
+which what waits never counts. What is wrong with one group keeps no other from being committed.
+Groups of which rows are dropped are committed apart from others, as logs say of a whole commit
+whether rows changed.
 Not here: how a table commits (`change`); what a runner merges at the same time (`here`).
 """
 

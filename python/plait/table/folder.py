@@ -78,7 +78,7 @@ class Folder(_Leased):
         """Takes the folder; it is looked at by `survey`."""
         super().__init__(root, storage_options)
         # What the survey says of files, by name.
-        self._seen: dict[str, dict[str, Any]] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
 
     def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds."""
@@ -139,7 +139,7 @@ class Folder(_Leased):
         known: _native.Known | None,
     ) -> Group:
         chosen = [scope["files"][i] for i in group["files"]]
-        self._seen |= {f["name"]: {of: f[of] for of in _VERSION} for f in chosen}
+        self._seen |= {f["name"]: tuple(f[of] for of in _VERSION) for f in chosen}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
         merge = {
             **compaction.options.merge_options,
@@ -192,7 +192,10 @@ class Folder(_Leased):
         return Conflicted("files of the groups were replaced or removed")
 
     def _gone(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        return [{"name": name, **self._seen.get(name, {})} for name in names]
+        return [
+            {"name": name, **dict(zip(_VERSION, self._seen.get(name, ()), strict=False))}
+            for name in names
+        ]
 
 
 class Into(_Leased):

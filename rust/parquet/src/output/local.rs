@@ -14,22 +14,16 @@
 //! What is in the files (`sink`); names of temp files, and files without one (`store::temp`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use plait_core::{Error, Kind, Result};
 
 use super::early::Early;
 use crate::runtime::Context;
 use crate::store::Completed;
+use crate::store::same::{are_same, freshen};
 use crate::store::temp::{TEMP_PREFIX, create, create_beside, make_dir, temp_path};
-
-/// Two files are compared so many bytes at a time.
-const COMPARED_BYTES: usize = 64 << 10;
-
-/// No file of a run that goes on at the same time is older.
-const OLD: Duration = Duration::from_secs(3600);
 
 /// A local folder that outputs are published to.
 pub(super) struct LocalFolder {
@@ -302,34 +296,6 @@ impl LocalFile {
         self.is_published = true;
         Ok(())
     }
-}
-
-/// Whether two files have the same bytes.
-fn are_same(one: &Path, other: &Path) -> io::Result<bool> {
-    let (mut one, mut other) = (File::open(one)?, File::open(other)?);
-    if one.metadata()?.len() != other.metadata()?.len() {
-        return Ok(false);
-    }
-    let (mut bytes, mut of_other) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
-    loop {
-        let read = one.read(&mut bytes)?;
-        if read == 0 {
-            return Ok(true);
-        }
-        other.read_exact(&mut of_other[..read])?;
-        if bytes[..read] != of_other[..read] {
-            return Ok(false);
-        }
-    }
-}
-
-/// Makes a file that is older than [`OLD`] as old as one that is written now. To its readers a
-/// younger one stays the same.
-fn freshen(path: &Path) -> io::Result<()> {
-    let now = SystemTime::now();
-    let file = File::open(path)?;
-    let is_old = now.duration_since(file.metadata()?.modified()?).is_ok_and(|age| age > OLD);
-    if is_old { file.set_modified(now) } else { Ok(()) }
 }
 
 /// How a link ended.

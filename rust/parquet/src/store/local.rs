@@ -219,7 +219,7 @@ fn moved(path: &Path) -> Option<PathBuf> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens files to read")]
-fn open_file(path: &Path, location: &str) -> Result<(File, Metadata)> {
+pub(super) fn open_file(path: &Path, location: &str) -> Result<(File, Metadata)> {
     // Opening a pipe would wait for a writer, for ever.
     let kind = std::fs::metadata(path).map_err(|e| storage_error(e, location))?.file_type();
     if !kind.is_file() && !kind.is_dir() {

@@ -39,6 +39,7 @@ mod registry;
 mod remote;
 pub(crate) mod root;
 mod s3;
+pub(crate) mod same;
 mod settings;
 pub(crate) mod table;
 pub(crate) mod temp;

@@ -43,8 +43,7 @@ pub struct Found {
     pub bytes: u64,
     /// When it was written, if that is known.
     pub written_at: Option<SystemTime>,
-    /// What the storage says of this version of the file: see
-    /// [`RangeReader::version`](super::RangeReader::version).
+    /// What the storage says of this version of the file: when it was written, or its entity tag.
     pub version: Option<String>,
 }
 
