@@ -266,6 +266,18 @@ def test_files_that_are_left_alone_for_other_reasons_stay_so(lake):
     assert 'unsorted="sort"' not in str(report)
 
 
+class Once:
+    """Calls one function, and from then on another."""
+
+    def __init__(self, first, then):
+        self.first, self.then, self.is_done = first, then, False
+
+    def __call__(self, *arguments):
+        call = self.then if self.is_done else self.first
+        self.is_done = True
+        return call(*arguments)
+
+
 def test_a_file_that_others_overwrite_meanwhile_is_not_replaced(tmp_path, monkeypatch):
     write(tmp_path, "a.parquet", [3, 1])
     write(tmp_path, "b.parquet", [2, 1])
@@ -276,8 +288,13 @@ def test_a_file_that_others_overwrite_meanwhile_is_not_replaced(tmp_path, monkey
         return real(*arguments)
 
     monkeypatch.setattr(plait.table.here, "sort_merge", overwritten)
-    with pytest.raises(plait.SourceChanged, match="changed since it was looked at"):
+    with pytest.raises(plait.StorageError, match="others replace the files"):
         plait.compact(tmp_path, sort_by="k", unsorted="sort")
+    assert sorted(key for key, _ in rows(live(tmp_path))) == [1, 2, 10, 30]
+    monkeypatch.setattr(plait.table.here, "sort_merge", once := Once(overwritten, real))
+    write(tmp_path, "a.parquet", [3, 1])
+    report = plait.compact(tmp_path, sort_by="k", unsorted="sort")
+    assert once.is_done and (len(report.groups), report.lost) == (1, 1)
     assert sorted(key for key, _ in rows(live(tmp_path))) == [1, 2, 10, 30]
 
 

@@ -217,7 +217,7 @@ def test_rows_that_are_deleted_stay_so(mode, tmp_path, monkeypatch):
         return actions
 
     real = Delta._carried
-    monkeypatch.setattr(Delta, "_carried", lambda self, change: real(self, between(change)))
+    monkeypatch.setattr(Delta, "_carried", lambda self, of, now: real(self, between(of), now))
     report = compact_delta(table.uri, sort_by="k", policy="full", verify="content")
     rows.remove({"k": 2, "v": "of 2"})
     assert report.lost == 0 and table.rows() == counted(rows) and len(table.live()) == 1
