@@ -103,13 +103,20 @@ def called(call: Callable[[], Made]) -> Made:
     return Made(made.files, made.report, made.error, most[0], read)
 
 
+# A flag of tasks of Linux.
+EXITING = 0x4
+
+
 def engine_threads() -> int:
     """Threads of the engine that live now: they are named."""
     found = 0
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # it has ended
-            name = Path(f"/proc/self/task/{task}/comm").read_text()
-            found += name.startswith("plait")
+            said = Path(f"/proc/self/task/{task}/stat").read_text()
+            # `proc_pid_stat(5)`: state, parent, group, session, terminal, its group, flags.
+            name, flags = said.partition("(")[2], int(said.rpartition(")")[2].split()[6])
+            # On a busy machine, threads that were joined are listed for a while.
+            found += name.startswith("plait") and not flags & EXITING
     return found
 
 

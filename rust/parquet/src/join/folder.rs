@@ -55,6 +55,8 @@ pub(super) struct Merging {
     pub(super) keep_deleted: bool,
     /// Bytes of memory to stay within.
     pub(super) memory_limit: u64,
+    /// Threads.
+    pub(super) threads: usize,
 }
 
 /// A folder that is open.
@@ -230,6 +232,7 @@ impl JoinFolder {
             empty_output: false,
             if_exists: IfExists::Add,
             memory_limit: how.memory_limit,
+            threads: Some(how.threads),
             ..MergeOptions::default()
         };
         let report = merge::merge_in(&options, &self.stores, context)?;

@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::join::{self, Block, MemoryRun, SortedRun, StateTable, View};
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
@@ -193,16 +194,13 @@ impl State {
             Some(disk) => {
                 let files = &mut next.files[place];
                 let old = files.get(range.clone()).unwrap_or_default();
-                let limit = self.budget.join_merge() as u64;
+                let how = folder::Merging {
+                    keep_deleted,
+                    memory_limit: self.budget.join_merge() as u64,
+                    threads: self.threads.count(),
+                };
                 let number = disk.number + 1;
-                let made = disk.folder.merge(
-                    table.name,
-                    number,
-                    old,
-                    schema,
-                    folder::Merging { keep_deleted, memory_limit: limit },
-                    context,
-                )?;
+                let made = disk.folder.merge(table.name, number, old, schema, how, context)?;
                 files.splice(range, made);
                 next.base = views(&next.files);
             }
