@@ -87,16 +87,20 @@ class Local:
         with tempfile.TemporaryDirectory(prefix="plait-copy-") as name:
             yield [str(shutil.copytree(folder, Path(name) / "events"))]
 
+    def stop(self) -> None:
+        """Nothing runs."""
+
 
 class Late:
     """Copies on a server that answers late."""
 
     def __init__(self, late_s: float) -> None:
         """Starts the server."""
-        server = s3_server.Server()
-        proxy = s3_server.Proxy(server)
-        proxy.lose = lambda _method, _path: bool(time.sleep(late_s))
-        self._client, self._options, self._copies = server.client(), server.options(proxy.url), 0
+        self._server = s3_server.Server()
+        self._proxy = s3_server.Proxy(self._server)
+        self._proxy.lose = lambda _method, _path: bool(time.sleep(late_s))
+        self._client, self._copies = self._server.client(), 0
+        self._options = self._server.options(self._proxy.url)
 
     @contextmanager
     def copy(self, folder: Path) -> Iterator[list[str]]:
@@ -108,6 +112,11 @@ class Late:
             key = f"events/{file.relative_to(folder).as_posix()}"
             self._client.put_object(Bucket=bucket, Key=key, Body=file.read_bytes())
         yield [f"s3://{bucket}/events", json.dumps(self._options)]
+
+    def stop(self) -> None:
+        """Stops the server."""
+        self._proxy.stop()
+        self._server.stop()
 
 
 def measure(folder: Path, place: Local | Late, how: str) -> dict[str, float]:
@@ -132,14 +141,17 @@ def main() -> None:
         folder = Path(name) / "events"
         make(folder, arguments.partitions, arguments.files, arguments.rows)
         place = Local() if arguments.late is None else Late(arguments.late / 1000)
-        for _ in range(arguments.rounds):
-            for how in HOW:
-                run = measure(folder, place, how)
-                print(
-                    f"{how:<17} {run['groups']:>6} groups {run['wall_s']:>7.2f} s "
-                    f"{run['cpu_s']:>7.2f} s of processor time {run['rss'] / 1e6:>5.0f} MB",
-                    flush=True,
-                )
+        try:
+            for _ in range(arguments.rounds):
+                for how in HOW:
+                    run = measure(folder, place, how)
+                    print(
+                        f"{how:<17} {run['groups']:>6} groups {run['wall_s']:>7.2f} s "
+                        f"{run['cpu_s']:>7.2f} s of processor time {run['rss'] / 1e6:>5.0f} MB",
+                        flush=True,
+                    )
+        finally:
+            place.stop()
 
 
 if __name__ == "__main__":
