@@ -221,18 +221,23 @@ def test_a_group_whose_files_others_replaced_ends_no_other(lake):
     lake.check()
 
 
-def test_what_waits_is_committed_when_an_error_ends_the_compaction(lake):
+def ended_by(lake, error):
+    """Compacts until two groups are merged; then an error ends the compaction."""
     options = CompactOptions(sort_by="k", target_file_size=None)
     work = run_here(options, threads=1)
 
-    def failing(groups, watch):
+    def run(groups, watch):
         for count, made in enumerate(work(groups, watch)):
             if count == 2:
-                raise plait.StorageError("no space left")
+                raise error
             yield made
 
+    compact_table(lake.table(), options, run)
+
+
+def test_what_waits_is_committed_when_an_error_ends_the_compaction(lake):
     with pytest.raises(plait.StorageError, match="no space"):
-        compact_table(lake.table(), options, failing)
+        ended_by(lake, plait.StorageError("no space left"))
     assert lake.commits() == 1 and lake.rows() == EXPECTED
     assert len(compacted(lake).groups) == DAYS - 2
     assert lake.rows() == EXPECTED
@@ -240,17 +245,8 @@ def test_what_waits_is_committed_when_an_error_ends_the_compaction(lake):
 
 
 def test_what_waits_never_counts_after_ctrl_c(lake):
-    options = CompactOptions(sort_by="k", target_file_size=None)
-    work = run_here(options, threads=1)
-
-    def stopped(groups, watch):
-        for count, made in enumerate(work(groups, watch)):
-            if count == 2:
-                raise KeyboardInterrupt
-            yield made
-
     with pytest.raises(KeyboardInterrupt):
-        compact_table(lake.table(), options, stopped)
+        ended_by(lake, KeyboardInterrupt())
     assert lake.commits() == 0 and lake.rows() == EXPECTED
     assert len(compacted(lake).groups) == DAYS
     assert lake.rows() == EXPECTED

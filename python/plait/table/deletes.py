@@ -9,16 +9,18 @@ Not here: reading deletes and maps (`rust/parquet`), how a table stores them (`d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from plait import _native
 from plait._native_call import _call
 from plait.errors import CorruptSource, SourceNotFound, UnsupportedKey
 from plait.report import OutputReport
 
-__all__ = ["DeletedRows", "Touched", "carry"]
+__all__ = ["DeletedRows", "Touched", "all_carried", "carry"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -79,3 +81,13 @@ def carry(
     if found["why"]:
         return str(found["why"])
     return {maps[of["map"]]: DeletedRows(of["encoded"], of["rows"]) for of in found["outputs"]}
+
+
+def all_carried(of_changes: Iterable[_T | str]) -> list[_T] | str:
+    """What was carried for each change, or why that cannot be for one of them."""
+    carried = []
+    for found in of_changes:
+        if isinstance(found, str):
+            return found
+        carried.append(found)
+    return carried

@@ -34,7 +34,7 @@ from plait.table.change import (
     is_final,
     token_of,
 )
-from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.deletes import DeletedRows, Touched, all_carried, carry
 from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.mapped import by_names_of_files, by_names_of_table, check_files
 from plait.table.survey import groups_of_all, partition_name, wanted
@@ -197,12 +197,9 @@ class Delta:
             return Committed(snapshot.version)
         names = [self._seen[name].name for name in gone]
         live = {file.name: file for file in log.files("rewrite", names=names, deleted="list")}
-        carried = []
-        for change in changes:
-            found = self._carried(change, live)
-            if isinstance(found, str):
-                return Conflicted(found)
-            carried.append(found)
+        carried = all_carried(self._carried(change, live) for change in changes)
+        if isinstance(carried, str):
+            return Conflicted(carried)
         made = [self._made(*each, snapshot) for each in zip(changes, carried, strict=True)]
         if len({one.drops for one in made}) > 1:
             # A commit says of all its files whether rows changed.

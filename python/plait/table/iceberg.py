@@ -26,7 +26,7 @@ from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, file
 from plait.errors import InvalidArgument, SourceChanged, SourceNotFound, UnknownColumn
 from plait.order import sort_text
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable, is_final
-from plait.table.deletes import DeletedRows, Touched, carry
+from plait.table.deletes import DeletedRows, Touched, all_carried, carry
 from plait.table.groups import Compaction, Found, Group, Scope, TableFile
 from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
 from plait.table.iceberg_names import by_names
@@ -169,12 +169,9 @@ class Iceberg:
             return Committed(snapshot.snapshot_id if snapshot else 0)
         if len(replaced) < len(then):
             return Conflicted("a file is not live any more")
-        carried = []
-        for change in changes:
-            found = self._carried(change, live)
-            if isinstance(found, str):
-                return Conflicted(found)
-            carried.append(found)
+        carried = all_carried(self._carried(change, live) for change in changes)
+        if isinstance(carried, str):
+            return Conflicted(carried)
         unreached = files.unreached([file.id for file in replaced], newer=self._sequence)
         new_files: list[DataFile] = []
         new_deletes: list[DataFile] = []
