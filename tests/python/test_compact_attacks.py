@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -188,18 +189,20 @@ def test_tables_in_tables_are_read_in_object_stores_too():
         plait.compact("all/day=2", **HOW, **options)
 
 
-def test_what_is_behind_links_stays(folder, tmp_path):
+@pytest.mark.parametrize("swap", [False, True])
+def test_what_is_behind_links_stays(folder, tmp_path, swap):
     elsewhere = tmp_path / "elsewhere"
     for part in range(2):
         write(elsewhere / f"{part}.parquet", 50 + part)
     (folder / "link").symlink_to(elsewhere)
     write(tmp_path / "alone.parquet", 70)
+    os.utime(tmp_path / "alone.parquet", (1, 1))  # far older than the link
     (folder / "z.parquet").symlink_to(tmp_path / "alone.parquet")
     expected = [0, 1, 2, 10, 11, 12, 50, 51, 70]
     done = plait.compact(folder, **HOW)
     assert [len(group.sources) for group in done.groups] == [4]
     assert {skipped.why for skipped in done.skipped} == {"it is behind a symbolic link"}
-    plait.expire(folder, retention=0, yes=True)
+    plait.expire(folder, retention=0, yes=True, swap=swap)
     assert len(list(elsewhere.iterdir())) == 2 and (tmp_path / "alone.parquet").exists()
     assert keys(folder) == expected
     # The folder itself may be a link, and may be spelled in many ways.

@@ -145,8 +145,7 @@ pub(crate) fn expire_in(
         let mut omitted: BTreeSet<String> =
             dead.orphans.iter().map(|(name, _)| name.clone()).collect();
         let are_same = each(&root.workers(context), dead.replaced.len(), |i| {
-            let (of, found) = &dead.replaced[i];
-            is_same(of, found, &root)
+            is_same(&dead.replaced[i], &root, stores, context)
         })?;
         let same = dead.replaced.iter().zip(are_same).filter(|(_, is_same)| *is_same);
         omitted.extend(same.map(|((of, _), _)| of.path.clone()));
@@ -166,10 +165,10 @@ pub(crate) fn expire_in(
                 context.check_cancelled()?;
                 shown.extend(moves::show(moving, &writer)?);
             }
-            remove(dead.replaced.iter().filter(|(of, _)| of.group == group), &root, context)?;
+            remove(dead.replaced.iter().filter(|(of, _)| of.group == group), &writer)?;
         }
         let is_left = |group: u64| !moves.iter().any(|moving| moving.group == group);
-        remove(dead.replaced.iter().filter(|(of, _)| is_left(of.group)), &root, context)?;
+        remove(dead.replaced.iter().filter(|(of, _)| is_left(of.group)), &writer)?;
         settle(&writer, &mut manifest, &shown, &forgotten(&dead.replaced), None)?;
         moves::clear(&shown, &manifest, &root, context)?;
         done.shown = shown.into_iter().map(|moving| moving.to).collect();
@@ -197,10 +196,23 @@ fn forgotten(dead: &[(Replaced, ReplacedFile)]) -> Vec<Replaced> {
     gone.map(|(replaced, _)| replaced.clone()).collect()
 }
 
-/// Whether a file that was replaced is still the one that was looked at.
-fn is_same(replaced: &Replaced, found: &ReplacedFile, root: &Root) -> Result<bool> {
-    let ReplacedFile::Gone(_, Some(written_at)) = found else { return Ok(false) };
-    Ok(root.look(&replaced.path)?.is_some_and(|now| now.written_at == *written_at))
+/// Whether a file that was replaced is still there, and no other has its name.
+fn is_same(
+    (replaced, found): &(Replaced, ReplacedFile),
+    root: &Root,
+    stores: &Stores,
+    context: &Context,
+) -> Result<bool> {
+    let ReplacedFile::Gone(bytes, Some(version)) = found else { return Ok(false) };
+    match root.look(&replaced.path)? {
+        Some(now) if (now.bytes, &now.version) == (*bytes, version) => Ok(true),
+        // One that was only touched is still that file: forgotten, its rows would be there twice.
+        Some(_) if !replaced.footer.is_empty() => {
+            let now = examine(replaced, root, stores, context)?;
+            Ok(matches!(now, ReplacedFile::Gone(_, Some(_))))
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Puts a manifest in which what was shown counts by its visible name, and which forgets what was
@@ -235,18 +247,17 @@ fn settle(
 /// Removes files that were replaced, if they are still what was looked at.
 fn remove<'a>(
     dead: impl Iterator<Item = &'a (Replaced, ReplacedFile)>,
-    root: &Root,
-    context: &Context,
+    Writer { root, stores, context }: &Writer<'_>,
 ) -> Result<()> {
     let (visible, hidden): (Vec<_>, Vec<_>) = dead.partition(|(of, _)| is_visible(&of.path));
     // What is hidden goes first: while it is there, it may be given its visible name.
     for dead in [hidden, visible] {
         each(&root.workers(context), dead.len(), |i| {
-            let (of, found) = dead[i];
+            let path = &dead[i].0.path;
             context.check_cancelled()?;
-            if is_same(of, found, root)? {
-                step(context, "remove", &of.path)?;
-                root.remove(&of.path)?;
+            if is_same(dead[i], root, stores, context)? {
+                step(context, "remove", path)?;
+                root.remove(path)?;
             }
             Ok(())
         })?;
@@ -362,8 +373,8 @@ fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
 
 /// What is there in the place of a file that was replaced.
 enum ReplacedFile {
-    /// That file, of so many bytes, and when it was written; or none.
-    Gone(u64, Option<Option<SystemTime>>),
+    /// That file, of so many bytes, and what the storage says of its version; or none.
+    Gone(u64, Option<Option<String>>),
     /// A later file of its name.
     Another,
     /// One that changed while it was looked at: it is looked at again next time.
@@ -378,15 +389,17 @@ fn examine(
 ) -> Result<ReplacedFile> {
     if replaced.footer.is_empty() {
         let found = root.look(&replaced.path)?;
-        let written_at = found.as_ref().map(|found| found.written_at);
-        return Ok(ReplacedFile::Gone(found.map_or(0, |found| found.bytes), written_at));
+        return Ok(match found {
+            Some(found) => ReplacedFile::Gone(found.bytes, Some(found.version)),
+            None => ReplacedFile::Gone(0, None),
+        });
     }
     if !is_visible(&replaced.path) && root.look(&replaced.path)?.is_none() {
         return Ok(ReplacedFile::Gone(0, None));
     }
     match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
         Ok(source) if source.footer_text() == replaced.footer => {
-            Ok(ReplacedFile::Gone(source.store.len(), Some(source.store.written_at())))
+            Ok(ReplacedFile::Gone(source.store.len(), Some(source.store.version())))
         }
         Ok(_) => Ok(ReplacedFile::Another),
         Err(e) => match e.kind() {

@@ -2,11 +2,15 @@
 //! is killed there.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use plait_core::{Kind, Result};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use parquet::arrow::ArrowWriter;
+use plait_core::{Kind, Result, SourceId};
 
 use super::expire::{ExpireOptions, Expired, expire_in};
+use crate::files::open_source;
 use crate::folder::put_new;
 use crate::runtime::Context;
 use crate::store::root::tests::{Twins, twins};
@@ -159,6 +163,53 @@ fn a_visible_file_stays_until_what_holds_its_rows_may_be_seen() {
         // People may remove visible files.
         root.remove(SHOWN[1]).unwrap();
         assert_eq!(read(&root, &stores), [MADE[0]]);
+    }
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A Parquet file with one row.
+fn parquet(value: i64) -> Vec<u8> {
+    let array: ArrayRef = Arc::new(Int64Array::from(vec![value]));
+    let batch = RecordBatch::try_from_iter([("k", array)]).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn a_file_that_is_touched_while_expire_runs_goes_and_one_that_is_overwritten_stays() {
+    let Twins { dir, roots } = twins("touched");
+    for (root, stores, context) in roots {
+        for (is_other, left) in [(false, vec![]), (true, vec!["a.parquet"])] {
+            compacted(&root, &stores, &context);
+            let put = {
+                let (root, stores, context) = (root.clone(), stores.clone(), context.clone());
+                move |name: &str, bytes: &[u8]| {
+                    root.remove(name).unwrap();
+                    assert!(put_new(&root, name, bytes, &stores, &context).unwrap());
+                }
+            };
+            put("a.parquet", &parquet(1));
+            let source = open_source(&root.location("a.parquet"), SourceId(0), &stores, &context);
+            let mut manifest = Manifest::newest(&root).unwrap();
+            manifest.number = 2;
+            manifest.replaced[0].footer = source.unwrap().footer_text();
+            put("_plait/manifest-00000002.json", &serde_json::to_vec(&manifest).unwrap());
+            // The first link is made after files were looked at, and before one is removed.
+            let links = AtomicUsize::new(0);
+            let steps = Box::new(move |step: &str| {
+                if step == "link" && links.fetch_add(1, Ordering::Relaxed) == 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    put("a.parquet", &parquet(1 + i64::from(is_other)));
+                }
+                Ok(())
+            });
+            let touched = Context::with_faults(1 << 24, steps);
+            expired(&root, &stores, &touched, None).unwrap();
+            let names = root.names("", true).unwrap();
+            let names: Vec<_> = names.iter().filter(|name| name.ends_with("a.parquet")).collect();
+            assert_eq!(names, left);
+        }
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
