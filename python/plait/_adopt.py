@@ -27,7 +27,7 @@ from plait._checks import (
     _path,
 )
 from plait._logs.columns import WAS, LogColumns, columns_of, values_of_folders
-from plait._logs.delta import ORDER, DeltaLog, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, NewFile, Snapshot
 from plait._read import read_live
 from plait._rules import Rules
 from plait._scan import scan
@@ -191,7 +191,8 @@ def _adopted(
         _check_values(kinds, schema)
         made = {"schema": snapshot.schema_text}
     text = json.dumps(schema) if snapshot is None else snapshot.schema_text
-    add = [log.added(name, text, properties=properties, partition=values[name]) for name in names]
+    new = [NewFile(name, values[name]) for name in names]
+    add = log.added(new, text, properties=properties)
     rows = sum(json.loads(entry["stats"])["numRecords"] for entry in add)
     ended = log.commit(
         {

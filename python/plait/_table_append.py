@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 from plait._logs.columns import values_of_folders
-from plait._logs.delta import ORDER, DeltaLog, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, NewFile, Snapshot
 from plait._native import Stream
 from plait._native_call import OnProgress
 from plait._rules import Rules, narrowing
@@ -117,16 +117,10 @@ def append(
     rows = sum(output.rows for output in outputs)
     text = schema_text if snapshot is None else snapshot.schema_text
     names = [log.name_of(output.path) for output in outputs]
-    files = [
-        log.added(
-            name,
-            text,
-            properties=properties,
-            # The names of other folders than those of partitions are nobody's values.
-            partition={column: values_of_folders(name).get(column) for column in partition_by},
-        )
-        for name in names
-    ]
+    # The names of other folders than those of partitions are nobody's values.
+    values = {name: values_of_folders(name) for name in names}
+    new = [NewFile(n, {column: values[n].get(column) for column in partition_by}) for n in names]
+    files = log.added(new, text, properties=properties)
     ended = commit_rows(
         log,
         files,

@@ -21,7 +21,7 @@ from typing import Any
 
 from plait import _native
 from plait._logs.columns import LogColumns
-from plait._logs.delta import DeltaLog, LiveFile, Snapshot
+from plait._logs.delta import DeltaLog, LiveFile, NewFile, Snapshot
 from plait._logs.pruning import Left
 from plait._native_call import _call
 from plait._read import SortedRead, files_left, read_live
@@ -178,16 +178,9 @@ def _look(log: DeltaLog, file: LiveFile, snapshot: Snapshot, how: Deleting, foun
         found.removed.append(file)
     elif count:
         found.rewritten.append(file)
-        found.add += [
-            log.added(
-                name,
-                snapshot.schema_text,
-                properties=snapshot.properties,
-                partition=snapshot.partition_of(file),
-                instead_of=[file.id],
-            )
-            for name in _rest(log, path, whole, there - count, how)
-        ]
+        names = _rest(log, path, whole, there - count, how)
+        new = [NewFile(name, snapshot.partition_of(file), [file.id]) for name in names]
+        found.add += log.added(new, snapshot.schema_text, properties=snapshot.properties)
 
 
 class _Rewriter(RunWriter):

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -221,6 +223,26 @@ class Proxy:
         names = ("client_email", "private_key", "private_key_id")
         key = {"gcs_base_url": self.url, "disable_oauth": True, **dict.fromkeys(names, "")}
         return {"google_service_account_key": json.dumps(key), "allow_http": "true"}
+
+    def watch(self, kind: Callable[[str, str], str]) -> Counter[str]:
+        """Most requests of each kind, by method and path, that wait for an answer at a time.
+
+        Every answer takes a while from now on.
+        """
+        waiting, most, lock = Counter(), Counter(), threading.Lock()
+
+        def wait(method: str, path: str) -> bool:
+            what = kind(method, path)
+            with lock:
+                waiting[what] += 1
+                most[what] = max(most[what], waiting[what])
+            time.sleep(0.05)
+            with lock:
+                waiting[what] -= 1
+            return False
+
+        self.lose = wait
+        return most
 
     def stop(self) -> None:
         self.http.shutdown()

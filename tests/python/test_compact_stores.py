@@ -6,8 +6,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
@@ -112,24 +110,16 @@ def test_a_url_is_compacted_read_and_expired_as_a_folder_is(folder):
 def test_objects_are_looked_up_and_removed_many_at_a_time(folder, s3_proxy):
     for part in range(6, 30):
         folder.write(f"day=1/{part:02}.parquet", [part])
-    asked, most, lock = Counter(), Counter(), threading.Lock()
-    uploads = []
+    made = []
 
-    def wait(method: str, path: str) -> bool:
-        what = method if path.endswith(".parquet") else "bulk"
-        with lock:
-            if method == "POST" and "day=1/" in unquote(path):
-                uploads.append(path)
-            if len(uploads) == 1 and method == "HEAD":  # begun, and not published
-                what = "HEAD of a merge"
-            asked[what] += 1
-            most[what] = max(most[what], asked[what])
-        time.sleep(0.05)
-        with lock:
-            asked[what] -= 1
-        return False
+    def kind(method: str, path: str) -> str:
+        if method == "PUT" and "day=1/" in unquote(path):
+            made.append(path)
+        if not made and method == "HEAD" and "day=1/" in unquote(path):
+            return "HEAD of a merge"
+        return method if path.endswith(".parquet") else "bulk"
 
-    s3_proxy.lose = wait
+    most = s3_proxy.watch(kind)
     options = {**folder.options, "aws_endpoint_url": s3_proxy.url}
     done = folder.compact(storage_options=options)
     assert sum(len(group.sources) for group in done.groups) == 36

@@ -56,7 +56,7 @@ def has_conditions(folder):
     except plait.Unsupported:
         return False
     finally:
-        folder.remove("condition")
+        folder.remove(["condition"])
 
 
 def test_a_name_is_given_once(folder):
@@ -71,8 +71,8 @@ def test_a_name_is_given_once(folder):
     assert folder.names() == sorted(NAMES)
     assert folder.names("a b") == ["a b/c d.json"] and folder.names("none") == []
     for name in NAMES:
-        folder.remove(name)
-        folder.remove(name)
+        folder.remove([name])
+        folder.remove([name, "absent"])
     assert folder.names() == []
 
 
@@ -174,7 +174,7 @@ def test_uploads_that_are_given_up_are_aborted(s3_server):
     "name", ["", ".", "..", "../x", "/etc/passwd", "a/../b", "a//b", "a/", "\0"]
 )
 def test_names_stay_below_the_folder(folder, name):
-    calls = [folder.read, folder.remove, folder.create, folder.location]
+    calls = [folder.read, lambda name: folder.remove([name]), folder.create, folder.location]
     for call in calls if name else calls[1:]:
         with pytest.raises(plait.InvalidArgument, match="no name of a file below"):
             call(name)
@@ -225,7 +225,12 @@ def test_a_store_that_does_not_answer_is_an_error_of_storage():
         "max_retries": "0",
     }
     folder = opened("s3://bucket/runs", settings)
-    for call in (folder.read, folder.create, lambda name: folder.put_new(name, b"")):
+    calls = (
+        folder.read,
+        lambda name: folder.create(name).close(),
+        lambda name: folder.put_new(name, b""),
+    )
+    for call in calls:
         with pytest.raises(plait.StorageError) as caught:
             call("a")
         assert caught.value.path == "s3://bucket/runs/a"

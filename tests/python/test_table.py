@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -617,6 +618,46 @@ def test_verify_tells_what_is_not_as_the_log_says(path):
     report = table.verify()
     assert not report.ok and len(report.problems) >= 3
     assert f"`{gone.name}` is not there" in report.problems and "3 problems" in str(report)
+    assert report.rows == 2  # of the file that can be read
+
+
+def test_verify_finds_the_file_that_is_out_of_order_or_counts_others(path):
+    table = plait.Table(path, sort_by="k")
+    for keys in ([1, 9], [2, 8], [3, 7]):
+        table.append(batch(keys, "x"))
+    # Files overlap, which is no problem.
+    assert table.verify().ok
+    first, second, _ = (Path(path, file.name) for file in table.files())
+    pq.write_table(batch([9, 1], "x"), first)
+    pq.write_table(batch([2, 8, 9], "x"), second)
+    problems = table.verify().problems
+    for name, what in [
+        (first.name, "not sorted: row 1"),
+        (first.name, "bytes, the log says"),
+        (second.name, "has 3 rows, the log says 2"),
+    ]:
+        assert any(f"`{name}`" in problem and what in problem for problem in problems), problems
+
+
+def test_verify_compares_no_file_with_another(path):
+    """Types of a column that were widened are those of some files alone."""
+    for part, kind in enumerate([pa.int64(), pa.int32()]):
+        Path(path).mkdir(exist_ok=True)
+        pq.write_table(pa.table({"k": pa.array([part], kind)}), f"{path}/{part}.parquet")
+        if part == 0:
+            table = plait.adopt(path, sort_by="k") and plait.Table(path)
+    log = Path(path, "_delta_log")
+    action = {
+        "path": "1.parquet",
+        "partitionValues": {},
+        "size": Path(path, "1.parquet").stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 1}),
+    }
+    (log / f"{1:020}.json").write_text(json.dumps({"add": action}))
+    report = table.verify()
+    assert report.ok and report.rows == 2
 
 
 # -- others in between, and sudden ends ------------------------------------------------------------
@@ -832,7 +873,7 @@ def patient(server, at=None):
 
 
 def test_requests_that_fail_lose_nothing_and_double_nothing(url, s3_server, s3_proxy):
-    s3_proxy.share = 0.05
+    s3_proxy.share = 0.08
     options = patient(s3_server, s3_proxy.url)
     table = plait.Table(url, sort_by="k", storage_options=options)
     expected = Counter()
@@ -848,6 +889,38 @@ def test_requests_that_fail_lose_nothing_and_double_nothing(url, s3_server, s3_p
     assert len(s3_proxy.failed) > 5
     table = plait.Table(url, storage_options=patient(s3_server))
     assert Counter(rows(table.read())) == expected and table.version == 11
+
+
+def test_files_are_adopted_verified_and_committed_many_at_a_time(url, s3_server, s3_proxy):
+    client, bucket = s3_server.client(), url.split("/")[2]
+    for part in range(30):
+        out = pa.BufferOutputStream()
+        pq.write_table(batch([part, part + 10], f"of {part}"), out)
+        body = out.getvalue().to_pybytes()
+        client.put_object(Bucket=bucket, Key=f"m/day={part}/x.parquet", Body=body)
+    most = s3_proxy.watch(lambda method, path: f"{method} {'day=' in unquote(path)}")
+    options = patient(s3_server, s3_proxy.url)
+    assert plait.adopt(url, sort_by="k", storage_options=options).rows == 60
+    assert most["GET True"] > 8 and most["HEAD True"] > 8, most
+    table = plait.Table(url, storage_options=options)
+    most.clear()
+    assert table.verify().ok and table.verify().rows == 60
+    assert most["GET True"] > 8 and most["HEAD True"] > 8, most
+    # Each of these appends a file to 20 partitions, which the commit then looks at.
+    most.clear()
+    days = pa.table({"k": [0] * 20, "v": ["new"] * 20, "day": list(range(20))})
+    assert len(table.append(days).files) == 20
+    assert most["HEAD True"] > 8, most
+    plain = plait.Table(url, storage_options=patient(s3_server))
+    for i in range(12):
+        plain.append(pa.table({"k": [i], "v": ["more"], "day": [0]}))
+    # Commits of the log, too.
+    most.clear()
+    assert len(table.history()) == 14
+    assert most["GET False"] > 8, most
+    most.clear()
+    assert table.expire("365d", yes=False).removed == ()
+    assert most["GET False"] > 8, most
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(url, s3_server, s3_proxy):

@@ -50,7 +50,7 @@ class Store:
         self.unsorted = 0
         self.plain = server and server.options()
         # The clock of `expire` is read later than that of its caller: on a busy machine by seconds.
-        self.delay_s = 2 if server is None else 20
+        self.delay_s = 2 if server is None else 8
         self.faulty = server and {
             **server.options(proxy.url),
             "retry_init_backoff_ms": "10",

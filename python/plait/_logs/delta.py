@@ -103,6 +103,21 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class NewFile:
+    """A file that a commit adds.
+
+    Attributes:
+        name: Its path below the table.
+        partition: Values of partition columns, by the names that the log has.
+        instead_of: Files that are removed, and of which this one has the rows.
+    """
+
+    name: str
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    instead_of: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class There:
     """What lies in a folder.
 
@@ -244,34 +259,31 @@ class DeltaLog:
         return Looked(looked["unfit"], set(looked["without_zone"]))
 
     def added(
-        self,
-        name: str,
-        schema_text: str,
-        *,
-        properties: Mapping[str, str],
-        partition: Mapping[str, str | None] | None = None,
-        instead_of: Sequence[str] = (),
-    ) -> dict[str, Any]:
-        """A file as a commit adds it: length, time, statistics of its footer.
+        self, files: Iterable[NewFile], schema_text: str, *, properties: Mapping[str, str]
+    ) -> list[dict[str, Any]]:
+        """Files as a commit adds them: lengths, times, statistics of their footers.
 
         Args:
-            name: Its path below the table.
+            files: The files. Many objects are read at a time.
             schema_text: The schema of the table.
             properties: Properties of the table.
-            partition: Values of partition columns, by the names that the log has.
-            instead_of: Files that are removed, and of which this one has the rows.
 
         Raises:
-            SourceNotFound: There is no such file.
+            SourceNotFound: One of the files does not exist.
         """
         asked = {
-            "name": name,
+            "files": [
+                {
+                    "name": file.name,
+                    "partition": dict(file.partition),
+                    "instead_of": list(file.instead_of),
+                }
+                for file in files
+            ],
             "schema": schema_text,
             "properties": dict(properties),
-            "partition": dict(partition or {}),
-            "instead_of": list(instead_of),
         }
-        found: dict[str, Any] = json.loads(self._native.added(json.dumps(asked)))
+        found: list[dict[str, Any]] = json.loads(self._native.added(json.dumps(asked)))
         return found
 
     def begin(self) -> None:
@@ -296,9 +308,7 @@ class DeltaLog:
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files that no version names; absent ones are no error."""
-        folder = _native.Folder(self._options, self._bucket)
-        for name in names:
-            folder.remove(name)
+        _native.Folder(self._options, self._bucket).remove(list(names))
 
     def there(self) -> There:
         """The files of the folder, and those that the log names."""
@@ -316,6 +326,9 @@ class DeltaLog:
             location, root = unquote(location), unquote(root)
         return location.removeprefix(root)
 
-    def look(self, name: str) -> tuple[int, int] | None:
-        """Length of a file, and when it was written in milliseconds since 1970."""
-        return self._native.look(name)
+    def look(self, names: Sequence[str]) -> list[tuple[int, int] | None]:
+        """Lengths of files, and when they were written in milliseconds since 1970.
+
+        `None` stands for a file that does not exist.
+        """
+        return self._native.look(list(names))

@@ -31,7 +31,7 @@ from pyspark.sql import datasource as ds
 
 from plait import _native
 from plait._lease import new_id
-from plait._logs.delta import DeltaLog
+from plait._logs.delta import DeltaLog, NewFile
 from plait._run_writer import RunWriter as SortedWriter
 from plait._streams import merge_streams
 from plait._table_commit import Batch, Replaced, commit_rows
@@ -167,9 +167,10 @@ class Runs:
         into = self.into
         try:
             rows = self._write(name, first, batches)
-            file = self.log.added(name, into.schema_text, properties=into.properties)
+            new = [NewFile(name)]
+            (file,) = self.log.added(new, into.schema_text, properties=into.properties)
         except BaseException:
-            self.place.remove(name)
+            self.place.remove([name])
             raise
         return Written(file, rows, query)
 
@@ -245,9 +246,7 @@ class Runs:
 
     def remove(self, names: Iterable[str]) -> None:
         """Removes files that are live for nobody."""
-        place = self.place
-        for name in names:
-            place.remove(name)
+        self.place.remove(list(names))
 
     def found(self) -> list[str]:
         """Names of all files of this write, whichever attempts made them."""

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from plait import _native
 from plait._logs.columns import WAS, columns_of
-from plait._logs.delta import ORDER, DeltaLog, LiveFile, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, LiveFile, NewFile, Snapshot
 from plait._read import read_live
 from plait._run_writer import RunWriter
 from plait._scan import scan
@@ -79,16 +79,9 @@ def _cast(
             writer.write(batch)
         report = writer.flush()
     outputs = () if report is None else report.outputs
-    add = [
-        log.added(
-            log.name_of(output.path),
-            snapshot.schema_text,
-            properties=snapshot.properties,
-            partition=snapshot.partition_of(file),
-            instead_of=[file.id],
-        )
-        for output in outputs
-    ]
+    names = [log.name_of(output.path) for output in outputs]
+    new = [NewFile(name, snapshot.partition_of(file), [file.id]) for name in names]
+    add = log.added(new, snapshot.schema_text, properties=snapshot.properties)
     ended = log.commit(
         {
             "intent": "rewrite",

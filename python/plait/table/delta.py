@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from plait._logs.columns import vectors_of
-from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, LiveFile, Snapshot
+from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, LiveFile, NewFile, Snapshot
 from plait._table_properties import order_of_files, rules_of
 from plait.errors import UnknownColumn
 from plait.order import sort_text
@@ -200,7 +200,7 @@ class Delta:
         carried = all_carried(self._carried(change, live) for change in changes)
         if isinstance(carried, str):
             return Conflicted(carried)
-        made = [self._made(*each, snapshot) for each in zip(changes, carried, strict=True)]
+        made = self._made(list(zip(changes, carried, strict=True)), snapshot)
         if len({one.drops for one in made}) > 1:
             # A commit says of all its files whether rows changed.
             return Conflicted("only some of the groups lose rows")
@@ -255,30 +255,16 @@ class Delta:
             "txn": {"app": app, "number": snapshot.batches.get(app, 0) + 1},
         }
 
-    def _made(self, change: Change, carried: _Carried, snapshot: Snapshot) -> _Made:
-        """One of the changes as the log takes it."""
-        replaced = carried.replaced
-        settings = snapshot.properties
-        rows_in = [file.rows for file in replaced]
-        rows_out = sum(output.rows for output in change.added) - carried.rows
-        is_known = None not in rows_in
-        drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
-        # Where the log does not say how many there were, some may have gone.
-        drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
-        names = [file.id for file in replaced]
-        add = []
-        for output in change.added:
-            entry = self._log.added(
-                self._log.name_of(output.path),
-                snapshot.schema_text,
-                properties=settings,
-                partition=snapshot.partition_of(replaced[0]),
-                instead_of=names,
-            )
-            gone = carried.deleted.get(output.path)
-            entry["deleted"] = gone and {"bitmap": gone.encoded, "rows": gone.rows}
-            add.append(entry)
-        return _Made(add, names, rows_out, drops)
+    def _made(self, changes: Sequence[tuple[Change, _Carried]], snapshot: Snapshot) -> list[_Made]:
+        """Each of the changes as the log takes it."""
+        log, settings = self._log, snapshot.properties
+        new = []
+        for change, carried in changes:
+            partition = snapshot.partition_of(carried.replaced[0])
+            ids = [file.id for file in carried.replaced]
+            new += [NewFile(log.name_of(o.path), partition, ids) for o in change.added]
+        entries = iter(log.added(new, snapshot.schema_text, properties=settings))
+        return [_made_of(*each, entries, settings) for each in changes]
 
     def _is_guarded(self, snapshot: Snapshot) -> bool:
         """Whether removed files are logged as changed data.
@@ -287,6 +273,26 @@ class Delta:
         """
         said = snapshot.properties
         return self._guard and not any(said.get(name) == "true" for name in _NO_GUARD)
+
+
+def _made_of(
+    change: Change,
+    carried: _Carried,
+    entries: Iterator[dict[str, Any]],
+    settings: Mapping[str, str],
+) -> _Made:
+    """A change as the log takes it; `entries` go on with those of its new files."""
+    rows_in = [file.rows for file in carried.replaced]
+    rows_out = sum(output.rows for output in change.added) - carried.rows
+    is_known = None not in rows_in
+    drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
+    # Where the log does not say how many there were, some may have gone.
+    drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
+    add = []
+    for output, entry in zip(change.added, entries, strict=False):
+        gone = carried.deleted.get(output.path)
+        add.append(entry | {"deleted": gone and {"bitmap": gone.encoded, "rows": gone.rows}})
+    return _Made(add, [file.id for file in carried.replaced], rows_out, drops)
 
 
 def _app(changes: Sequence[Change]) -> str:

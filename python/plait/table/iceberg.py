@@ -28,7 +28,7 @@ from plait.order import sort_text
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable, is_final
 from plait.table.deletes import DeletedRows, Touched, all_carried, carry
 from plait.table.groups import Compaction, Found, Group, Scope, TableFile
-from plait.table.iceberg_entries import new_data_file, new_delete_file, order_of, remove
+from plait.table.iceberg_entries import new_data_files, new_delete_file, order_of, remove
 from plait.table.iceberg_names import by_names
 from plait.table.survey import groups_of_all, partition_name, wanted
 
@@ -173,19 +173,19 @@ class Iceberg:
         if isinstance(carried, str):
             return Conflicted(carried)
         unreached = files.unreached([file.id for file in replaced], newer=self._sequence)
-        new_files: list[DataFile] = []
-        new_deletes: list[DataFile] = []
+        made: list[tuple[str, DataFile]] = []
+        gone: list[tuple[str, DeletedRows, DataFile]] = []
         for change, deleted in zip(changes, carried, strict=True):
             form, first = self._form(change), self._seen[change.replaced[0]]
             like = live[first.file.file_path].file
-            try:
-                new_files += [new_data_file(table, form + o.path, like) for o in change.added]
-            except FileNotFoundError as cause:
-                what = "an output was removed meanwhile, nothing was committed"
-                raise SourceChanged.of(what, got=str(cause)) from cause
-            new_deletes += [
-                new_delete_file(table, form + path, gone, like) for path, gone in deleted.items()
-            ]
+            made += [(form + output.path, like) for output in change.added]
+            gone += [(form + path, rows, like) for path, rows in deleted.items()]
+        try:
+            new_files = new_data_files(table, made)
+        except FileNotFoundError as cause:
+            what = "an output was removed meanwhile, nothing was committed"
+            raise SourceChanged.of(what, got=str(cause)) from cause
+        new_deletes = [new_delete_file(table, *each) for each in gone]
         replacement = Replacement(
             added=tuple(new_files),
             deletes=tuple(new_deletes),

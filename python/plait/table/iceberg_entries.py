@@ -5,7 +5,7 @@ deleted rows ─▶ delete file ──▶ entry of a position delete file
 
 Invariants: new files are of the partition, and of its specification, of those that they replace. A
 delete file names one data file, so that readers open it for that one alone.
-Cost: the footer of each output.
+Cost: the footer of each output, many at a time.
 Not here: the snapshot (`iceberg_snapshot`). Source: the Iceberg table specification, "Position
 Delete Files".
 """
@@ -15,7 +15,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from plait._logs.iceberg_files import FILE_PATH, POS
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["new_data_file", "new_delete_file", "order_of", "remove"]
+__all__ = ["new_data_files", "new_delete_file", "order_of", "remove"]
 
 
 def order_of(table: IcebergTable, schema: Schema | None = None) -> str | None:
@@ -52,7 +53,20 @@ def order_of(table: IcebergTable, schema: Schema | None = None) -> str | None:
     return ", ".join(parts) or None
 
 
-def new_data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
+def new_data_files(table: IcebergTable, made: Sequence[tuple[str, DataFile]]) -> list[DataFile]:
+    """The entries of outputs; as many footers are read at a time as PyIceberg has threads.
+
+    Args:
+        table: The table.
+        made: Outputs, each with a file that it replaces.
+    """
+    from pyiceberg.utils.concurrent import ExecutorFactory  # noqa: PLC0415 - an extra
+
+    paths, likes = [path for path, _ in made], [like for _, like in made]
+    return list(ExecutorFactory.get_or_create().map(partial(_data_file, table), paths, likes))
+
+
+def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
     """The entry of an output: partition of what it replaces, metrics from its footer."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - of PyIceberg
     from pyiceberg.io.pyarrow import (  # noqa: PLC0415

@@ -26,7 +26,7 @@ use plait_parquet::{from_json, mapped_output, to_json};
 use serde::{Deserialize, Serialize};
 
 use crate::interval::interval_ms;
-use crate::load::{Listed, commit_of, no_table};
+use crate::load::{Listed, each_commit, no_table};
 use crate::log::{Log, ms, now_ms};
 use crate::name::{self, decoded};
 use crate::protocol::{Intent, check};
@@ -86,11 +86,12 @@ impl Log {
         // A checkpoint forgets removals sooner than this retention may be: commits tell.
         let listed = Listed::of(&self.folder)?;
         let mut removes: Vec<_> = snapshot_removes(self)?;
-        for at in listed.commits.range(..=version) {
+        each_commit(&self.folder, listed.commits.range(..=version).copied(), |_, actions| {
             self.context.check_cancelled()?;
-            let actions = commit_of(&self.folder, *at)?.unwrap_or_default();
-            removes.extend(actions.into_iter().filter_map(|action| action.remove));
-        }
+            let actions = actions.unwrap_or_default().into_iter();
+            removes.extend(actions.filter_map(|action| action.remove));
+            Ok(())
+        })?;
         for remove in removes {
             let at = remove.deletion_timestamp.unwrap_or(0);
             let vector = remove.deletion_vector.as_ref().and_then(file_of);
@@ -217,12 +218,14 @@ impl Log {
             known.extend(snapshot.files.values().map(|live| decoded(&live.add.path)));
             known.extend(snapshot.removed.values().map(|remove| decoded(&remove.path)));
         }
-        for at in Listed::of(&self.folder)?.commits {
+        let listed = Listed::of(&self.folder)?;
+        each_commit(&self.folder, listed.commits, |_, actions| {
             self.context.check_cancelled()?;
-            for action in commit_of(&self.folder, at)?.unwrap_or_default() {
+            for action in actions.unwrap_or_default() {
                 known.extend(action.remove.map(|remove| decoded(&remove.path)));
             }
-        }
+            Ok(())
+        })?;
         let (visible, hidden) = names.into_iter().partition(|name| is_data(name));
         to_json(&There { visible, hidden, known })
     }

@@ -11,7 +11,7 @@ use plait_parquet::{from_json, to_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::load::{Listed, commit_of, no_table};
+use crate::load::{Listed, each_commit, no_table};
 use crate::log::Log;
 
 /// How much of the history.
@@ -44,17 +44,19 @@ impl Log {
             return Err(no_table(&self.root));
         }
         let mut entries = Vec::new();
-        for version in listed.commits.iter().rev().take(asked.limit.unwrap_or(usize::MAX)) {
+        let versions = listed.commits.iter().rev().take(asked.limit.unwrap_or(usize::MAX));
+        each_commit(&self.folder, versions.copied(), |version, actions| {
             self.context.check_cancelled()?;
-            let Some(actions) = commit_of(&self.folder, *version)? else { continue };
+            let Some(actions) = actions else { return Ok(()) };
             let info = actions.iter().find_map(|action| action.commit_info.clone());
             entries.push(Entry {
-                version: *version,
+                version,
                 info: info.unwrap_or_default(),
                 files_added: actions.iter().filter(|action| action.add.is_some()).count(),
                 files_removed: actions.iter().filter(|action| action.remove.is_some()).count(),
             });
-        }
+            Ok(())
+        })?;
         to_json(&entries)
     }
 }

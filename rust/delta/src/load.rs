@@ -8,13 +8,14 @@
 //! No commit between the checkpoint and the version may be absent: it is an error, never skipped.
 //!
 //! # Cost
-//! One listing, one read a file.
+//! One listing, one read a file; commits of object stores are read `COMMITS` at a time.
 //!
 //! # Not here
 //! What the actions make (`snapshot`), what a checkpoint looks like (`checkpoint`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use plait_parquet::{Folder, guard};
 
@@ -22,6 +23,9 @@ use crate::action::{Action, actions};
 use crate::checkpoint;
 use crate::name::{self, FOLDER, LogFile};
 use crate::snapshot::{Place, Snapshot};
+
+/// So many commits are read at once.
+const COMMITS: usize = 32;
 
 /// The files of a log.
 #[derive(Debug, Default)]
@@ -93,15 +97,16 @@ pub(crate) fn load(folder: &Folder, listed: &Listed, version: Option<u64>) -> Re
             (made, at + 1)
         }
     };
-    for at in from..=wanted {
-        let Some(actions) = commit_of(folder, at)? else {
+    each_commit(folder, from..=wanted, |at, actions| {
+        let Some(actions) = actions else {
             return Err(match version {
                 Some(asked) => no_version(folder, asked, newest)?,
                 None => lacking(folder, at)?,
             });
         };
         snapshot.apply(at, actions);
-    }
+        Ok(())
+    })?;
     let is_bare = snapshot.metadata.id.is_empty() || snapshot.metadata.schema_string.is_empty();
     if is_bare || snapshot.protocol.min_reader_version == 0 {
         return Err(Error::new(
@@ -121,6 +126,28 @@ pub(crate) fn commit_of(folder: &Folder, version: u64) -> Result<Option<Vec<Acti
     let name = name::commit(version);
     let Some(bytes) = folder.read(&name)? else { return Ok(None) };
     actions(&bytes, &folder.location(&name)?).map(Some)
+}
+
+/// Calls `take` with the actions of one commit after the other; with none of an absent one.
+///
+/// # Errors
+/// As [`commit_of`], and those of `take`.
+pub(crate) fn each_commit(
+    folder: &Folder,
+    versions: impl IntoIterator<Item = u64>,
+    mut take: impl FnMut(u64, Option<Vec<Action>>) -> Result<()>,
+) -> Result<()> {
+    let versions: Vec<u64> = versions.into_iter().collect();
+    for some in versions.chunks(COMMITS) {
+        let names: Vec<String> = some.iter().map(|version| name::commit(*version)).collect();
+        let read = each(folder, names.len(), |i| folder.read(&names[i]))?;
+        for ((version, name), bytes) in some.iter().zip(&names).zip(read) {
+            let location = folder.location(name)?;
+            let found = bytes.map(|bytes| actions(&bytes, &location)).transpose()?;
+            take(*version, found)?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads a file of a checkpoint, and those that it names.
@@ -164,11 +191,12 @@ pub(crate) fn find_places(folder: &Folder, snapshot: &mut Snapshot) -> Result<()
         return Ok(());
     }
     let mut history = Snapshot::default();
-    for version in Listed::of(folder)?.commits.range(..=snapshot.version) {
-        if let Some(actions) = commit_of(folder, *version)? {
-            history.apply(*version, actions);
-        }
-    }
+    let listed = Listed::of(folder)?;
+    let versions = listed.commits.range(..=snapshot.version).copied();
+    each_commit(folder, versions, |version, actions| {
+        history.apply(version, actions.unwrap_or_default());
+        Ok(())
+    })?;
     for (name, live) in snapshot.files.iter_mut().filter(|(_, live)| live.place.is_none()) {
         let found: Option<Place> = history.files.get(name).and_then(|live| live.place);
         live.place = found;

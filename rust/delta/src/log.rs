@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use plait_core::{Kind, Result};
-use plait_parquet::{Context, Folder, Stores, from_json, to_json};
+use plait_parquet::{Context, Folder, Found, Stores, from_json, to_json};
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Metadata, Protocol, Texts};
@@ -205,13 +205,15 @@ impl Log {
         to_json(&listed)
     }
 
-    /// Length of a file of the table, and when it was written in milliseconds since 1970.
+    /// Lengths of files of the table, and when they were written in milliseconds since 1970; `None`
+    /// of one that is not there.
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn look(&self, name: &str) -> Result<Option<(u64, i64)>> {
-        let found = self.folder.look(&[name])?.pop().flatten();
-        Ok(found.map(|found| (found.bytes, found.written_at.map_or_else(now_ms, ms))))
+    pub fn look(&self, names: &[&str]) -> Result<Vec<Option<(u64, i64)>>> {
+        let found = self.folder.look(names)?.into_iter();
+        let facts = |found: Found| (found.bytes, found.written_at.map_or_else(now_ms, ms));
+        Ok(found.map(|found| found.map(facts)).collect())
     }
 
     fn at(&mut self, asked: &AskOptions) -> Result<Cow<'_, Snapshot>> {

@@ -10,18 +10,16 @@
 //! them they are matched.
 //!
 //! # Cost
-//! The footer of each file that is asked for; `FILES` at a time.
+//! The footer of each file that is asked for; many objects at a time.
 //!
 //! # Not here
 //! The mapping itself (`mapping`); what is wrong with a damaged file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicUsize;
-use std::thread;
 
 use arrow_schema::{DataType, Field, Fields};
 use plait_core::schema::FIELD_ID;
-use plait_core::workers::{Workers, each, share};
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use plait_parquet::{from_json, open_files, to_json};
 use serde::{Deserialize, Serialize};
@@ -29,9 +27,6 @@ use serde::{Deserialize, Serialize};
 use crate::log::Log;
 use crate::mapping::{MappedColumn, MappedType, Mapping};
 use crate::protocol::refused;
-
-/// So many footers are read at once.
-const FILES: usize = 16;
 
 /// Which files to look at.
 #[derive(Debug, Deserialize)]
@@ -89,7 +84,7 @@ impl Log {
             }
         };
         let mut all = Looked::default();
-        for looked in each(&Footers, names.len(), look)? {
+        for looked in each(&self.folder, names.len(), look)? {
             all.unfit.extend(looked.unfit);
             all.without_zone.extend(looked.without_zone);
         }
@@ -106,24 +101,6 @@ impl Log {
 
 fn is_of_file(error: &Error) -> bool {
     matches!(error.kind(), Kind::CorruptSource | Kind::EncryptedSource | Kind::Unsupported)
-}
-
-/// Threads that wait for footers.
-struct Footers;
-
-impl Workers for Footers {
-    fn count(&self) -> usize {
-        FILES
-    }
-
-    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        let next = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..FILES.min(count) {
-                scope.spawn(|| share(&next, count, task));
-            }
-        });
-    }
 }
 
 /// What does not fit.

@@ -25,13 +25,14 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
 use crate::guard::unwrap_io_error;
 use crate::json::from_json;
 use crate::output::{Target, TempFile, is_temp};
-use crate::runtime::Context;
+use crate::runtime::{Context, ScopedWorkers};
 use crate::store::root::{Root, is_name};
 use crate::store::{Completed, Found, Stores};
 
@@ -149,6 +150,22 @@ impl Folder {
     /// [`Kind::Storage`], [`Kind::Unsupported`] for a store that is only read.
     pub fn create(&self, name: &str) -> Result<NewFile> {
         create(&self.root, inside(name)?, &self.stores, &self.context)
+    }
+
+    fn workers(&self) -> ScopedWorkers {
+        let is_local = matches!(self.root, Root::Local(_));
+        ScopedWorkers::openers(is_local, None, &self.context)
+    }
+}
+
+/// Waits for files of the folder: many objects at a time, and a local file on each processor.
+impl Workers for Folder {
+    fn count(&self) -> usize {
+        self.workers().count()
+    }
+
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.workers().run(count, task);
     }
 }
 

@@ -52,6 +52,8 @@ pub struct VerifyOptions {
     pub against: Option<Vec<String>>,
     /// Sort order; absent = from the files. The empty order compares rows only.
     pub sort_by: Option<String>,
+    /// Whether keys of files may overlap, as those of the files of a table do.
+    pub may_overlap: bool,
     /// Threads; all processors if absent.
     pub threads: Option<usize>,
     /// Bytes of memory to stay within.
@@ -66,6 +68,7 @@ impl Default for VerifyOptions {
             files: Vec::new(),
             against: None,
             sort_by: None,
+            may_overlap: false,
             threads: None,
             memory_limit: 512_000_000,
             storage_options: BTreeMap::new(),
@@ -221,7 +224,7 @@ pub(crate) fn verify_in(
         }
     }
     let ranges = check_order(&sources[..files], &keys, threads, context, &mut report)?;
-    if !order.is_empty() {
+    if !order.is_empty() && !options.may_overlap {
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
     let rows = content::whole(&sources);

@@ -76,9 +76,10 @@ impl PyDeltaLog {
         self.ask(py, Log::there)
     }
 
-    /// Length and time of writing of a file, in milliseconds since 1970.
-    fn look(&self, py: Python<'_>, name: &str) -> PyResult<Option<(u64, i64)>> {
-        self.ask(py, |log| log.look(name))
+    /// Lengths and times of writing of files, in milliseconds since 1970.
+    fn look(&self, py: Python<'_>, names: Vec<String>) -> PyResult<Vec<Option<(u64, i64)>>> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.ask(py, |log| log.look(&names))
     }
 }
 

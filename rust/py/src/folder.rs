@@ -76,9 +76,10 @@ impl PyFolder {
         self.ask(py, |folder| folder.replace(name, body))
     }
 
-    /// Removes a file, if it is there.
-    fn remove(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        self.ask(py, |folder| folder.remove(&[name]))
+    /// Removes files, as far as they are there.
+    fn remove(&self, py: Python<'_>, names: Vec<String>) -> PyResult<()> {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.ask(py, |folder| folder.remove(&names))
     }
 
     /// Begins a file of any size.
