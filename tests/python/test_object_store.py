@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import random
@@ -20,6 +21,7 @@ import plait
 from plait.cli import main
 
 ROWS = 60_000
+NUMBERS = itertools.count()
 
 
 def parquet(table: pa.Table, **options) -> bytes:
@@ -66,8 +68,8 @@ class Bucket:
 
 @pytest.fixture
 def bucket(s3_server, request):
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[:50].strip("-")
-    return Bucket(s3_server, f"b-{name}-{os.getpid()}")
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[:40].strip("-")
+    return Bucket(s3_server, f"b-{name}-{os.getpid()}-{next(NUMBERS)}")
 
 
 @pytest.fixture
@@ -172,14 +174,62 @@ def test_local_sources_go_to_objects_and_back(bucket, options, tmp_path):
     assert pq.read_table(tmp_path / "down.parquet") == expected()
 
 
-def test_nothing_is_visible_before_all_outputs_are_whole(bucket, s3_proxy):
+# Within the smaller limit, outputs of the tests are not small: they go up in parts.
+LIMITS = {"one request": "512MB", "parts": "16MB"}
+
+
+def ends_upload(how: str, method: str, path: str) -> bool:
+    """Whether an output becomes visible by this request."""
+    if how == "parts":
+        return method == "POST" and "uploadId=" in path
+    return method == "PUT" and "/out/" in path and "partNumber=" not in path
+
+
+@pytest.mark.parametrize("how", LIMITS)
+def test_nothing_is_visible_before_all_outputs_are_whole(bucket, s3_proxy, how):
     options = bucket.server.options(s3_proxy.url)
     plait.merge(
-        f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", outputs=3, storage_options=options
+        f"{bucket.url}/in",
+        f"{bucket.url}/out",
+        sort_by="k",
+        outputs=3,
+        memory_limit=LIMITS[how],
+        storage_options=options,
     )
-    ends = [i for i, (m, path) in enumerate(s3_proxy.log) if m == "POST" and "uploadId=" in path]
-    parts = [i for i, (m, path) in enumerate(s3_proxy.log) if "partNumber=" in path]
-    assert len(ends) == 3 and max(parts) < min(ends)
+    log = list(enumerate(s3_proxy.log))
+    ends = [i for i, (method, path) in log if ends_upload(how, method, path)]
+    before = [i for i, (_, path) in log if "partNumber=" in path or "/in/" in path]
+    assert len(ends) == 3 and max(before) < min(ends)
+    begun = [path for method, path in s3_proxy.log if method == "POST" and "uploads=" in path]
+    assert len(begun) == (3 if how == "parts" else 0)
+
+
+def test_small_outputs_go_up_in_parts_where_puts_have_no_condition(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url) | {"aws_conditional_put": "disabled"}
+    out = f"{bucket.url}/out/all.parquet"
+    plait.merge(f"{bucket.url}/in", out, sort_by="k", storage_options=options)
+    assert bucket.table("out/") == expected() and bucket.pending() == 0
+    assert [path for method, path in s3_proxy.log if ends_upload("parts", method, path)]
+
+
+def test_a_store_that_ignores_conditions_keeps_what_is_there(bucket, s3_proxy):
+    """The look before a small output is put finds what came after the merge began."""
+    s3_proxy.drop_headers = ("if-none-match",)
+    options = bucket.server.options(s3_proxy.url)
+    looks = []
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            if entry[0] == "HEAD" and "/in/" in entry[1] and not looks:
+                looks.append(entry)
+                bucket.put("out/all.parquet", b"faster")
+
+    s3_proxy.log = Log()
+    out = f"{bucket.url}/out/all.parquet"
+    with pytest.raises(plait.OutputExists):
+        plait.merge(f"{bucket.url}/in", out, sort_by="k", storage_options=options)
+    assert looks and bucket.get("out/all.parquet") == b"faster"
 
 
 def test_an_output_is_never_replaced(bucket, options):
@@ -203,7 +253,8 @@ def test_an_output_is_never_replaced(bucket, options):
         plait.merge(one, one, sort_by="k", storage_options=options)
 
 
-def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
+@pytest.mark.parametrize("how", LIMITS)
+def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy, how):
     options = bucket.server.options(s3_proxy.url)
     put = threading.Event()
 
@@ -211,7 +262,7 @@ def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
         def append(self, entry):
             super().append(entry)
             # Completing has begun: the look before it is over, only the condition is left.
-            if entry[0] == "POST" and "uploadId=" in entry[1]:
+            if ends_upload(how, *entry):
                 bucket.put("out/all.parquet", b"faster")
                 put.set()
 
@@ -221,6 +272,7 @@ def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
             f"{bucket.url}/in",
             f"{bucket.url}/out/all.parquet",
             sort_by="k",
+            memory_limit=LIMITS[how],
             storage_options=options,
         )
     assert put.is_set()
@@ -240,13 +292,14 @@ def test_the_same_merge_twice_makes_the_same_objects(bucket, options):
     assert bucket.pending() == 0
 
 
-def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
+@pytest.mark.parametrize("how", LIMITS)
+def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy, how):
     options = bucket.server.options(s3_proxy.url) | {"retry_init_backoff_ms": "10"}
 
     class Log(list):
         def append(self, entry):
             super().append(entry)
-            completes = entry[0] == "POST" and "uploadId=" in entry[1]
+            completes = ends_upload(how, *entry)
             s3_proxy.share = 1.0 if completes and not s3_proxy.failed else 0.0
 
     s3_proxy.log = Log()
@@ -256,6 +309,7 @@ def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
             f"{bucket.url}/in",
             f"{bucket.url}/out/all.parquet",
             sort_by="k",
+            memory_limit=LIMITS[how],
             storage_options=options,
         )
     finally:
@@ -296,7 +350,8 @@ def test_each_kind_of_fault_is_survived_often(bucket, s3_proxy, kind):
     assert bucket.table("out/") == expected()
 
 
-def test_a_store_that_always_fails_is_a_storage_error_and_leaves_nothing(bucket, s3_proxy):
+@pytest.mark.parametrize("how", LIMITS)
+def test_a_store_that_always_fails_is_a_storage_error_and_leaves_nothing(bucket, s3_proxy, how):
     options = bucket.server.options(s3_proxy.url)
     options |= {"max_retries": "1", "retry_init_backoff_ms": "10"}
     kinds, type(s3_proxy).KINDS = type(s3_proxy).KINDS, ("503",)
@@ -304,14 +359,19 @@ def test_a_store_that_always_fails_is_a_storage_error_and_leaves_nothing(bucket,
     class Log(list):
         def append(self, entry):
             super().append(entry)
-            # Reading works, parts do not arrive.
-            s3_proxy.share = 1.0 if "partNumber=" in entry[1] else 0.0
+            # Reading works, outputs do not arrive.
+            fails = "partNumber=" in entry[1] or ends_upload(how, *entry)
+            s3_proxy.share = 1.0 if fails else 0.0
 
     s3_proxy.log = Log()
     try:
         with pytest.raises(plait.StorageError, match="request to the object store failed"):
             plait.merge(
-                f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options
+                f"{bucket.url}/in",
+                f"{bucket.url}/out",
+                sort_by="k",
+                memory_limit=LIMITS[how],
+                storage_options=options,
             )
     finally:
         type(s3_proxy).KINDS = kinds
@@ -319,25 +379,46 @@ def test_a_store_that_always_fails_is_a_storage_error_and_leaves_nothing(bucket,
     assert bucket.pending() == 0
 
 
-def test_an_error_aborts_the_uploads_that_were_begun(bucket, options):
-    bucket.put("in/z.parquet", parquet(pa.table({"k": [5, 3], "text": ["a", "b"]})))
+def put_large(bucket, last_key: int) -> None:
+    """A source of 36 MB whose first part is full before its last row is read."""
+    keys = [*range(11_999), last_key]
+    values = [np.random.default_rng(row).bytes(3_000) for row in range(12_000)]
+    # Without statistics, keys are not compared before they are merged.
+    options = {"row_group_size": 500, "write_statistics": False}
+    bucket.put("in/z.parquet", parquet(pa.table({"k": keys, "bytes": values}), **options))
+
+
+def begun(proxy) -> list[str]:
+    return [path for method, path in proxy.log if method == "POST" and "uploads=" in path]
+
+
+def test_an_error_aborts_the_uploads_that_were_begun(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    put_large(bucket, last_key=3)
+    merge = {"sort_by": "k", "row_group_rows": 1_000, "storage_options": options}
     with pytest.raises(plait.UnsortedSource, match=r"z\.parquet"):
-        plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+        plait.merge(f"{bucket.url}/in/z.parquet", f"{bucket.url}/out", **merge)
+    assert len(begun(s3_proxy)) == 1
     assert bucket.keys("out/") == []
     assert bucket.pending() == 0
 
 
 def test_a_stopped_merge_aborts_its_uploads(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
+    put_large(bucket, last_key=12_000)
 
     def stop(now: plait.Progress) -> None:
-        raise RuntimeError("enough")
+        if begun(s3_proxy):
+            raise RuntimeError("enough")
 
+    # Parts take a while, so that there is progress between them.
+    s3_proxy.watch(lambda method, path: "")
     with pytest.raises(RuntimeError, match="enough"):
         plait.merge(
-            f"{bucket.url}/in",
+            f"{bucket.url}/in/z.parquet",
             f"{bucket.url}/out",
             sort_by="k",
+            row_group_rows=1_000,
             storage_options=options,
             progress=stop,
         )

@@ -239,7 +239,7 @@ impl Output {
         let all = |open: &dyn Fn(&OutputLeaf) -> Result<Option<OpenedChunk>>| {
             leaves.iter().map(open).collect::<Result<Option<Vec<_>>>>()
         };
-        let unseen = match weaving.server_side_copy && self.may_copy(source) {
+        let unseen = match weaving.server_side_copy && self.may_copy(source)? {
             true => all(&|leaf| chunk::open_unseen(from, leaf, cache, context))?,
             false => None,
         };
@@ -273,9 +273,11 @@ impl Output {
     }
 
     /// Whether the store of the output may copy bytes of `source`.
-    fn may_copy(&mut self, source: &Source) -> bool {
-        let file = self.writer.inner_mut().inner_mut();
-        file.is_some_and(|file| file.get_ref().may_copy()) && source.store.object().is_some()
+    fn may_copy(&mut self, source: &Source) -> Result<bool> {
+        match self.writer.inner_mut().inner_mut() {
+            Some(file) if source.store.object().is_some() => file.get_mut().may_copy(),
+            _ => Ok(false),
+        }
     }
 
     /// Writes one row group of `rows` rows, whose chunks `fill` appends in leaf order.

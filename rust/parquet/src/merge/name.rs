@@ -1,7 +1,9 @@
 //! Gives outputs their names, and their row maps before them.
 //!
 //! ```text
-//! map 0 ─ output 0 ─ map 1 ─ output 1 ─ … ─ sync
+//! files     map 0 ─ output 0 ─ map 1 ─ output 1 ─ … ─ sync
+//! objects   map 0 ─ output 0
+//!           map 1 ─ output 1      many at a time
 //! ```
 //!
 //! # Invariants
@@ -11,6 +13,10 @@
 //! # Not here
 //! Whether rows add up (`publish`).
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::frame::Frame;
@@ -55,23 +61,29 @@ pub(super) fn name_all(
 
 fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>) -> Result<Vec<OutputReport>> {
     // Maps that have no output so far.
-    let (mut reports, mut alone) = (Vec::new(), Vec::new());
-    let mut name_both = |Unnamed { name, output, map }: Unnamed| {
+    let alone: Mutex<BTreeSet<String>> = Mutex::default();
+    let maps = || alone.lock().unwrap_or_else(PoisonError::into_inner);
+    let name_both = |Unnamed { name, output, map }: Unnamed| {
         let mapped = map.map(|map| name_map(frame, map, &map_name(&name))).transpose()?;
-        alone.extend(mapped.as_ref().map(|_| map_name(&name)));
-        if let Some(output) = output {
-            let report = name_one(frame, output, &name)?;
-            alone.truncate(alone.len() - usize::from(mapped.is_some()));
-            reports.push(OutputReport { row_map: mapped, ..report });
+        if mapped.is_some() {
+            maps().insert(map_name(&name));
         }
-        Ok(())
+        let Some(output) = output else { return Ok(None) };
+        let report = name_one(frame, output, &name)?;
+        maps().remove(&map_name(&name));
+        Ok(Some(OutputReport { row_map: mapped, ..report }))
     };
-    let named = made.into_iter().try_for_each(&mut name_both);
-    if let Err(e) = named.and_then(|()| frame.target.sync()) {
-        alone.iter().for_each(|map| frame.target.remove(map));
-        return Err(e);
+    let made: Vec<_> = made.into_iter().map(|one| Mutex::new(Some(one))).collect();
+    let take = |i: usize| made[i].lock().unwrap_or_else(PoisonError::into_inner).take();
+    let name = |i: usize| take(i).map_or(Ok(None), &name_both);
+    let named = each(&frame.target.workers(), made.len(), name);
+    match named.and_then(|reports| frame.target.sync().map(|()| reports)) {
+        Ok(reports) => Ok(reports.into_iter().flatten().collect()),
+        Err(e) => {
+            maps().iter().for_each(|map| frame.target.remove(map));
+            Err(e)
+        }
     }
-    Ok(reports)
 }
 
 fn name_one(frame: &Frame<'_>, output: WrittenOutput, name: &str) -> Result<OutputReport> {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use plait_core::{Error, Kind, Result};
 
-use crate::runtime::Context;
+use crate::runtime::{Context, ScopedWorkers};
 use crate::store::{Completed, Location, RangeReader, Stores};
 use folders::OutputFolders;
 pub(crate) use local::{is_temp, storage};
@@ -209,6 +209,12 @@ impl Target {
         Ok(names)
     }
 
+    /// Workers that give outputs their names: files one after the other, many objects at a time.
+    pub(crate) fn workers(&self) -> ScopedWorkers {
+        let are_files = !matches!(self.place, OutputPlace::Objects(_));
+        ScopedWorkers::openers(are_files, are_files.then_some(1), &self.context)
+    }
+
     /// Makes the folders in which `names` lie below this one.
     ///
     /// # Errors
@@ -328,11 +334,13 @@ impl TempFile {
 
     /// Whether the store of the file may copy bytes of other objects to it, which then do not pass
     /// through this machine.
-    #[must_use]
-    pub(crate) fn may_copy(&self) -> bool {
-        match &self.made {
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub(crate) fn may_copy(&mut self) -> Result<bool> {
+        match &mut self.made {
             OutputFile::Object(output, None) => output.may_copy(),
-            _ => false,
+            _ => Ok(false),
         }
     }
 

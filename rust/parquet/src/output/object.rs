@@ -1,15 +1,17 @@
-//! Outputs in an object store: multipart uploads, completed when everything is whole.
+//! Outputs in an object store: multipart uploads, completed when everything is whole; small ones by
+//! one request.
 //!
 //! ```text
 //! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … wait_all ─▶ complete
 //!          limit / 48, 5 to 64 MiB        others on their way
+//!            └─ whole, and small ─▶ waits ────────────────────────────▶ put
 //! copy  ─▶ stretch that grows ─ ends ─▶ its first bytes, read, up to a whole part
 //!                                     └▶ upload.copy_part: the rest, by the store
 //! ```
 //!
 //! # Invariants
 //! No object is visible before it is complete, and none is ever replaced. Parts are accounted for
-//! until they have arrived. All parts but the last have one size, as some stores demand, unless some
+//! until they have arrived. What waits of all outputs has a share of the memory. All parts but the last have one size, as some stores demand, unless some
 //! are copied; none but the last is smaller than S3 allows.
 //!
 //! # Not here
@@ -18,10 +20,12 @@
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use crate::runtime::{Charge, Context};
+use crate::runtime::{Charge, Context, MemoryStage};
 use crate::store::{Completed, Place, RangeReader, Upload};
 
 /// The smallest part that is not the last, by S3.
@@ -31,82 +35,117 @@ const COPIED_BYTES_MIN: u64 = 5 << 20;
 const COPIED_BYTES_MAX: u64 = 128 << 20;
 
 /// A prefix of an object store that outputs are published to.
-pub(super) struct Prefix(Place);
+pub(super) struct Prefix {
+    place: Place,
+    /// Bytes of small outputs that are whole and wait.
+    waiting: Arc<AtomicUsize>,
+}
 
 impl Prefix {
     /// Takes `place` for a folder, or for a file if it ends in `.parquet` and is not said to be a
     /// folder; gives that one's name.
     pub(super) fn open(place: Place, is_folder: bool) -> (Self, Option<String>) {
+        let of = |place| Self { place, waiting: Arc::default() };
         if is_folder || !place.key().ends_with(".parquet") {
-            return (Self(place), None);
+            return (of(place), None);
         }
         let (folder, name) = place.key().rsplit_once('/').unwrap_or(("", place.key()));
         let name = name.to_owned();
-        (Self(place.with_key(folder.to_owned())), Some(name))
+        (of(place.with_key(folder.to_owned())), Some(name))
     }
 
     pub(super) fn location(&self, name: &str) -> String {
-        self.0.below(name).location()
+        self.place.below(name).location()
     }
 
     pub(super) fn exists(&self, name: &str) -> Result<bool> {
-        Ok(self.0.bucket().head(self.0.below(name).key())?.is_some())
+        Ok(self.place.bucket().head(self.place.below(name).key())?.is_some())
     }
 
     /// Removes an object, as far as that is possible.
     pub(super) fn remove(&self, name: &str) {
-        let _ = self.0.bucket().remove(self.0.below(name).key());
+        let _ = self.place.bucket().remove(self.place.below(name).key());
     }
 
     /// Names of the objects in the folder, not of those in folders below.
     pub(super) fn names(&self) -> Result<Vec<String>> {
-        let keys = self.0.bucket().list(self.0.key(), false)?;
+        let keys = self.place.bucket().list(self.place.key(), false)?;
         let name = |key: &String| key.rsplit('/').next().unwrap_or_default().to_owned();
         Ok(keys.iter().map(name).collect())
     }
 
     /// Names of all objects below the folder, with the folders that they lie in.
     pub(super) fn names_below(&self) -> Result<Vec<String>> {
-        let folder = match self.0.key() {
+        let folder = match self.place.key() {
             "" => String::new(),
             key => format!("{key}/"),
         };
-        let keys = self.0.bucket().list(self.0.key(), true)?;
+        let keys = self.place.bucket().list(self.place.key(), true)?;
         Ok(keys.iter().filter_map(|key| key.strip_prefix(&folder)).map(str::to_owned).collect())
     }
 
     pub(super) fn create(&self, name: &str, context: &Context) -> Result<ObjectOutput> {
-        let place = self.0.below(name);
+        let place = self.place.below(name);
         let failed = |e| {
             Error::new(Kind::Storage, "cannot begin an upload")
                 .with_path(place.location())
                 .with_cause(e)
         };
         context.faults().check("create").map_err(failed)?;
-        let part_bytes = context.budget().upload_part();
-        Ok(ObjectOutput {
-            upload: place.bucket().upload(place.key())?,
+        let mut output = ObjectOutput {
             location: place.location(),
+            place,
+            upload: None,
             part: Vec::new(),
             stretch: None,
             charge: context.charge(0),
-            part_bytes,
+            part_bytes: context.budget().upload_part(),
+            waits: Waits { all: Arc::clone(&self.waiting), own: 0 },
             context: context.clone(),
-        })
+        };
+        if !output.place.bucket().puts_whole() {
+            output.begun()?;
+        }
+        Ok(output)
     }
 }
 
 /// One output while it is uploaded; aborted when dropped incomplete.
 pub(super) struct ObjectOutput {
-    upload: Box<dyn Upload>,
+    place: Place,
     location: String,
+    /// None while it may turn out to be small.
+    upload: Option<Box<dyn Upload>>,
     /// What is filled now.
     part: Vec<u8>,
     /// What comes behind it and is not written yet.
     stretch: Option<Stretch>,
     charge: Charge,
     part_bytes: usize,
+    waits: Waits,
     context: Context,
+}
+
+/// Bytes of a small output that wait, among those of all.
+struct Waits {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl Waits {
+    /// Whether so many bytes may wait, too.
+    fn take(&mut self, bytes: usize, most: usize) -> bool {
+        let fits = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
+        let taken = self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
+        self.own += if taken { bytes } else { 0 };
+        taken
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 /// Bytes of an object that the store copies itself.
@@ -124,11 +163,21 @@ impl ObjectOutput {
     fn send(&mut self) -> Result<()> {
         let part = std::mem::take(&mut self.part);
         let charge = std::mem::replace(&mut self.charge, self.context.charge(0));
-        self.upload.part(part, charge)
+        self.begun()?.part(part, charge)
     }
 
-    pub(super) fn may_copy(&self) -> bool {
-        self.upload.may_copy_parts()
+    /// The upload in parts, which begins now if it has not.
+    fn begun(&mut self) -> Result<&mut dyn Upload> {
+        let upload = match self.upload.take() {
+            Some(upload) => upload,
+            None => self.place.bucket().upload(self.place.key())?,
+        };
+        Ok(&mut **self.upload.insert(upload))
+    }
+
+    /// Whether the store may copy parts of other objects. The upload begins, as only it knows that.
+    pub(super) fn may_copy(&mut self) -> Result<bool> {
+        Ok(self.begun()?.may_copy_parts())
     }
 
     /// Writes bytes of an object. They are copied once it is known how many follow each other.
@@ -162,7 +211,7 @@ impl ObjectOutput {
         let parts = bytes.div_ceil(COPIED_BYTES_MAX);
         let at = |part: u64| start + bytes.saturating_mul(part) / parts;
         for part in 0..parts {
-            if !self.upload.copy_part(&object.url, &object.tag, at(part)..at(part + 1))? {
+            if !self.begun()?.copy_part(&object.url, &object.tag, at(part)..at(part + 1))? {
                 return self.read(&*source, at(part)..range.end);
             }
         }
@@ -206,19 +255,50 @@ impl ObjectOutput {
         Ok(taken)
     }
 
-    /// Waits until everything has arrived.
+    /// Waits until everything has arrived, or is whole and so small that it is sent when the output
+    /// is named.
     pub(super) fn wait_all(&mut self) -> Result<()> {
         self.fault("sync")?;
         self.end_stretch()?;
+        if self.upload.is_none() {
+            let most = self.context.budget().bytes(MemoryStage::SmallOutputs);
+            if self.waits.take(self.part.len(), most) {
+                self.part.shrink_to_fit();
+                self.charge.set(self.part.capacity());
+                return Ok(());
+            }
+        }
         if !self.part.is_empty() {
             self.send()?;
         }
-        self.upload.wait_all()
+        self.begun()?.wait_all()
     }
 
     pub(super) fn complete(mut self) -> Result<Completed> {
         self.fault("rename")?;
-        self.upload.complete()
+        match &mut self.upload {
+            Some(upload) => upload.complete(),
+            None => self.put(),
+        }
+    }
+
+    /// Sends all of a small output.
+    fn put(&mut self) -> Result<Completed> {
+        // Not every store looks whether there is an object of that name.
+        let (bucket, key) = (Arc::clone(self.place.bucket()), self.place.key().to_owned());
+        if bucket.head(&key)?.is_some() {
+            return Ok(Completed::Occupied);
+        }
+        let bytes = Bytes::from(std::mem::take(&mut self.part));
+        match bucket.put_new(&key, bytes.clone()) {
+            // One that cannot look goes without, as it does where there are parts.
+            Err(e) if e.kind() == Kind::Unsupported => {
+                self.part = bytes.into();
+                self.send()?;
+                self.begun()?.complete()
+            }
+            done => done,
+        }
     }
 
     fn fault(&self, operation: &str) -> Result<()> {
@@ -253,7 +333,8 @@ mod tests {
 
     use super::*;
     use crate::page::testing::Numbers;
-    use crate::store::ObjectVersion;
+    use crate::store::root::tests::{Twins, twins};
+    use crate::store::{Location, ObjectVersion, Stores};
 
     /// An object whose bytes count up.
     struct Counting(u64);
@@ -329,13 +410,17 @@ mod tests {
     fn parts(pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
         let context = Context::new(64 << 20);
         let sent = SentParts::default();
+        let stores = Stores::try_new(&Default::default(), &context).unwrap();
+        let Ok(Location::Object(place)) = stores.locate("s3://b/out") else { panic!("a URL") };
         let mut output = ObjectOutput {
-            upload: Box::new(NotedUpload(Arc::clone(&sent), copies)),
+            place,
+            upload: Some(Box::new(NotedUpload(Arc::clone(&sent), copies))),
             location: "s3://b/out".to_owned(),
             part: Vec::new(),
             stretch: None,
             charge: context.charge(0),
             part_bytes: context.budget().upload_part(),
+            waits: Waits { all: Arc::default(), own: 0 },
             context,
         };
         let source: Arc<dyn RangeReader> = Arc::new(Counting(1 << 40));
@@ -352,6 +437,36 @@ mod tests {
         output.wait_all().unwrap();
         drop(output);
         (Arc::into_inner(sent).unwrap().into_inner().unwrap(), wanted)
+    }
+
+    #[test]
+    fn small_outputs_wait_within_their_share_and_are_put_when_they_are_named() {
+        let Twins { dir, mut roots } = twins("small-outputs");
+        let (_, stores, context) = roots.swap_remove(0);
+        let Ok(Location::Object(place)) = stores.locate("t/out") else { panic!("a bucket") };
+        let (prefix, _) = Prefix::open(place, true);
+        let most = context.budget().bytes(MemoryStage::SmallOutputs);
+        let whole = |name: &str| {
+            let mut output = prefix.create(name, &context).unwrap();
+            output.write_all(&vec![7; most / 2]).unwrap();
+            output.wait_all().unwrap();
+            output
+        };
+        let (a, b, c) = (whole("a"), whole("b"), whole("c"));
+        assert!(a.upload.is_none() && b.upload.is_none());
+        assert!(c.upload.is_some(), "no room is left");
+        assert_eq!(context.account().held_bytes(), most as u64 / 2 * 2);
+        assert!(prefix.names().unwrap().is_empty());
+        drop(b);
+        let d = whole("d");
+        assert!(d.upload.is_none(), "one that is gone leaves room");
+        for output in [a, c, d] {
+            assert_eq!(output.complete().unwrap(), Completed::Yes);
+        }
+        assert_eq!(prefix.names().unwrap(), ["a", "c", "d"]);
+        assert_eq!(whole("a").complete().unwrap(), Completed::Occupied);
+        assert_eq!(context.account().held_bytes(), 0);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     const MIB: i64 = 1 << 20;

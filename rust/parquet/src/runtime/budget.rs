@@ -62,6 +62,8 @@ pub(crate) enum MemoryStage {
     UploadPart,
     /// Parts of uploads that are sent.
     SentParts,
+    /// Small outputs of object stores, whole, until they are named.
+    SmallOutputs,
     /// Hashes of rows that are verified.
     RowHashes,
     /// Chunks of an overlay that wait for their turn.
@@ -152,6 +154,7 @@ impl MemoryStage {
             Self::PageLocations | Self::WaitingChunks => (1, 64),
             Self::BatchSteps | Self::StoredFooters => (1, 160),
             Self::RunLocations => (1, 256),
+            Self::SmallOutputs => (1, 320),
         }
     }
 }

@@ -77,6 +77,13 @@ pub trait Bucket: Send + Sync {
     /// [`Kind::Storage`](plait_core::Kind::Storage).
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
 
+    /// Whether an output that turns out to be small is put by one request, as by
+    /// [`put_new`](Self::put_new). Elsewhere uploads begin at once, and what cannot be written says so
+    /// before any work.
+    fn puts_whole(&self) -> bool {
+        false
+    }
+
     /// Makes a small object, in one step, unless there is one of that name.
     ///
     /// # Errors

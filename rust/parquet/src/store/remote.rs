@@ -278,6 +278,10 @@ impl Bucket for Remote {
         }))
     }
 
+    fn puts_whole(&self) -> bool {
+        self.client().is_ok_and(|client| client.is_written)
+    }
+
     fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed> {
         let path = self.path(key)?;
         let put = |store: Arc<dyn ObjectStore>| {
@@ -470,8 +474,8 @@ pub(super) mod tests {
     pub(in crate::store) fn memory(objects: &[(&str, &'static [u8])]) -> Arc<Remote> {
         let store = Arc::new(InMemory::new());
         let client = Arc::clone(&store);
-        let make: Make =
-            Box::new(move || Ok(Client { store: Arc::clone(&client) as _, copier: None }));
+        let of = move || Client { store: Arc::clone(&client) as _, copier: None, is_written: true };
+        let make: Make = Box::new(move || Ok(of()));
         let remote = Remote {
             root: "mem://b".to_owned(),
             make,

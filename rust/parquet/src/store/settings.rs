@@ -124,6 +124,8 @@ pub(super) struct Client {
     pub(super) store: Arc<dyn ObjectStore>,
     /// The same, where the store may copy parts of objects.
     pub(super) copier: Option<Arc<PartCopier>>,
+    /// Whether objects are written by it, too.
+    pub(super) is_written: bool,
 }
 
 /// Makes the client for the store of `url`.
@@ -168,20 +170,20 @@ pub(super) fn client(
                 let copier = client_options(&settings).map(|options| {
                     Arc::new(PartCopier::new(Arc::clone(&store), connector, options, retry))
                 });
-                Client { store, copier }
+                Client { store, copier, is_written: true }
             }),
         ObjectStoreScheme::GoogleCloudStorage => {
             let store = build!(GoogleCloudStorageBuilder, GoogleConfigKey, url.to_string());
-            store.map(|store| Client { store, copier: None })
+            store.map(|store| Client { store, copier: None, is_written: true })
         }
         ObjectStoreScheme::MicrosoftAzure => {
             let store = build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string());
-            store.map(|store| Client { store, copier: None })
+            store.map(|store| Client { store, copier: None, is_written: true })
         }
         ObjectStoreScheme::Http => {
             let root = url[..Position::BeforePath].to_owned();
             let store = build!(HttpBuilder, ClientConfigKey, root);
-            store.map(|store| Client { store, copier: None })
+            store.map(|store| Client { store, copier: None, is_written: false })
         }
         _ => return Err(unknown(location)),
     };

@@ -51,6 +51,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
             (Stage::CarriedCursors, 1),
             (Stage::UploadPart, 1),
             (Stage::SentParts, 1),
+            (Stage::SmallOutputs, 1),
             (Stage::SortedRanges, 1),
         ],
     ),
@@ -96,6 +97,7 @@ const CALLS: &[(&str, &[(Stage, usize)])] = &[
             (Stage::CarriedCursors, 1),
             (Stage::UploadPart, 1),
             (Stage::SentParts, 1),
+            (Stage::SmallOutputs, 1),
         ],
     ),
     (
