@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait import _native
 from plait.cli import main
 
 ROWS = 60_000
@@ -316,6 +317,28 @@ def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy, h
         type(s3_proxy).KINDS = kinds
     assert s3_proxy.failed == ["cut"]
     assert bucket.table("out/") == expected()
+
+
+def test_a_small_file_whose_answer_was_lost_is_there_and_one_of_another_is_not(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url) | {"retry_init_backoff_ms": "10"}
+    asked = {"folder": f"{bucket.url}/files", "storage_options": options}
+    folder = _native.Folder(json.dumps(asked))
+    s3_proxy.lose = lambda method, path: method == "PUT"
+    with folder.create("a") as file:
+        file.write(b"ours")
+    assert s3_proxy.failed == ["lost"] and bucket.get("files/a") == b"ours"
+    s3_proxy.lose = lambda method, path: False
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            if entry[0] == "PUT":
+                bucket.put("files/b", b"else")
+
+    s3_proxy.log = Log()
+    with pytest.raises(plait.OutputExists), folder.create("b") as file:
+        file.write(b"ours")
+    assert bucket.get("files/b") == b"else"
 
 
 @pytest.mark.long

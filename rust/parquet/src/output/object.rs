@@ -11,8 +11,9 @@
 //!
 //! # Invariants
 //! No object is visible before it is complete, and none is ever replaced. Parts are accounted for
-//! until they have arrived. What waits of all outputs has a share of the memory. All parts but the last have one size, as some stores demand, unless some
-//! are copied; none but the last is smaller than S3 allows.
+//! until they have arrived. Small outputs wait only as far as they fit into their share of the memory.
+//! All parts but the last have one size, as some stores demand, unless some are copied; none but the
+//! last is smaller than S3 allows.
 //!
 //! # Not here
 //! Requests and how many parts travel at once (`store`).
@@ -297,7 +298,18 @@ impl ObjectOutput {
                 self.send()?;
                 self.begun()?.complete()
             }
+            // The answer to an attempt before was lost.
+            Ok(Completed::Occupied) if self.is_there(&bytes)? => Ok(Completed::Yes),
             done => done,
+        }
+    }
+
+    /// Whether the object has these bytes.
+    fn is_there(&self, bytes: &Bytes) -> Result<bool> {
+        let (bucket, key, len) = (self.place.bucket(), self.place.key(), bytes.len() as u64);
+        match bucket.head(key)? {
+            Some(meta) if meta.len == len => Ok(bucket.read(key, 0..len, &meta)? == *bytes),
+            _ => Ok(false),
         }
     }
 
