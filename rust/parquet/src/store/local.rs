@@ -35,7 +35,7 @@ static DESCRIPTORS: Descriptors<LocalReader> = Descriptors::new(HELD_FILES_MAX);
 pub(super) struct LocalReader {
     location: Box<str>,
     /// Where it is, unless the location is its path.
-    path: Option<Box<Path>>,
+    path: Option<Box<PathBuf>>,
     identity: Identity,
     descriptor: DescriptorSlot,
     /// This reader, which holds the descriptor when the file is opened again.
@@ -53,7 +53,8 @@ pub(super) fn version_of(modified: SystemTime) -> Option<String> {
 struct Identity {
     len: u64,
     modified: Option<SystemTime>,
-    device_and_inode: Option<(u64, u64)>,
+    /// Zeros where files have neither.
+    device_and_inode: (u64, u64),
 }
 
 impl Identity {
@@ -61,10 +62,10 @@ impl Identity {
         #[cfg(unix)]
         let device_and_inode = {
             use std::os::unix::fs::MetadataExt;
-            Some((metadata.dev(), metadata.ino()))
+            (metadata.dev(), metadata.ino())
         };
         #[cfg(not(unix))]
-        let device_and_inode = None;
+        let device_and_inode = (0, 0);
         Self { len: metadata.len(), modified: metadata.modified().ok(), device_and_inode }
     }
 }
@@ -91,7 +92,7 @@ impl LocalReader {
                 .with_hint("pipes and devices cannot be read by position; copy to a file first"));
         }
         let opened = Arc::new_cyclic(|reader| Self {
-            path: Some(path).filter(|path| path.as_os_str() != location).map(Into::into),
+            path: Some(path).filter(|path| path.as_os_str() != location).map(Box::new),
             location: location.into(),
             identity: Identity::of(&metadata),
             descriptor: DescriptorSlot::default(),
@@ -110,7 +111,7 @@ impl AsRef<DescriptorSlot> for LocalReader {
 
 impl LocalReader {
     fn file_path(&self) -> &Path {
-        self.path.as_deref().unwrap_or(Path::new(&*self.location))
+        self.path.as_ref().map_or(Path::new(&*self.location), |path| path.as_path())
     }
 
     /// Opens what is there now; none if it is gone.

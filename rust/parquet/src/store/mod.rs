@@ -44,6 +44,7 @@ mod settings;
 pub(crate) mod table;
 pub(crate) mod temp;
 mod upload;
+mod window_blocks;
 mod window_cache;
 mod window_file;
 mod windows;

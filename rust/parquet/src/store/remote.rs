@@ -178,11 +178,11 @@ impl Bucket for Remote {
             async move {
                 let found = store.get_opts(&path, options).await?;
                 let meta = found.meta.clone();
-                Ok((meta, bytes_of(found).await?))
+                Ok((meta, found.bytes().await?))
             }
         };
         match self.run(Duration::ZERO, get)? {
-            Ok((meta, tail)) => Ok(Some((meta_of(meta), tail))),
+            Ok((meta, tail)) => Ok(Some((meta_of(meta), alone(tail)))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) if is_without_ends(&e) => Ok(self.head(key)?.map(|meta| (meta, Bytes::new()))),
             Err(e) => Err(request_error(e, &self.at(key))),
@@ -194,10 +194,10 @@ impl Bucket for Remote {
         let options = ranged(&range, meta);
         let get = |store: Arc<dyn ObjectStore>| {
             let (path, options, tag) = (path.clone(), options.clone(), meta.tag.clone());
-            async move { bytes_of(same(store.get_opts(&path, options).await?, tag)?).await }
+            async move { same(store.get_opts(&path, options).await?, tag)?.bytes().await }
         };
         let read = self.run(Duration::ZERO, get)?;
-        read.map_err(|e| match e {
+        read.map(alone).map_err(|e| match e {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
                 super::reader::changed(&self.at(key)).with_cause(e)
             }
@@ -219,7 +219,7 @@ impl Bucket for Remote {
         let task = handle.spawn(async move {
             let answer = store.get_opts(&path, options).await;
             done(match answer.and_then(|answer| same(answer, tag)) {
-                Ok(answer) => bytes_of(answer).await.ok(),
+                Ok(answer) => answer.bytes().await.ok(),
                 Err(_) => None,
             });
         });
@@ -378,12 +378,13 @@ fn ranged(range: &Range<u64>, meta: &Meta) -> GetOptions {
     options
 }
 
+/// The version that an answer tells, in memory of this thread, as [`alone`].
 fn meta_of(meta: ObjectMeta) -> Meta {
     Meta {
         len: meta.size,
         modified: meta.e_tag.is_none().then(|| meta.last_modified.to_rfc3339()),
         modified_at: Some(meta.last_modified.into()),
-        tag: meta.e_tag,
+        tag: meta.e_tag.as_deref().map(str::to_owned),
     }
 }
 
@@ -399,11 +400,11 @@ fn same(answer: GetResult, tag: Option<String>) -> object_store::Result<GetResul
     }
 }
 
-/// The bytes of an answer. Few of them may lie in a buffer of the connection, which is larger and
-/// would be held as long as they are.
-async fn bytes_of(answer: GetResult) -> object_store::Result<Bytes> {
-    let bytes = answer.bytes().await?;
-    Ok(if bytes.len() <= COPIED_BYTES { Bytes::copy_from_slice(&bytes) } else { bytes })
+/// The bytes of an answer in memory of their own. Few of them may lie in a buffer of the connection,
+/// which is larger and would be held as long as they are. The thread that asked copies them: what
+/// stays of a million answers would leave holes in the memory of the one that receives them.
+pub(super) fn alone(bytes: Bytes) -> Bytes {
+    if bytes.len() <= COPIED_BYTES { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 /// What is directly in each of `folders`, in any order.

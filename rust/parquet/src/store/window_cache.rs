@@ -78,7 +78,7 @@ impl WindowCache {
     pub(super) fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
-            windows: Mutex::default(),
+            windows: Mutex::new(ObjectWindows::new(half(context))),
             files: AtomicU64::new(0),
             arrivals: Arc::default(),
             on_disk: WindowFile::new(context),
@@ -103,7 +103,7 @@ impl WindowCache {
 
     /// Bytes in memory at most, and on their way.
     fn half(&self) -> usize {
-        self.context.budget().bytes(MemoryStage::StoreWindows) / 2
+        half(&self.context)
     }
 
     /// The largest window that is requested.
@@ -272,6 +272,10 @@ impl WindowCache {
     pub(super) fn forget(&self, file: u64) {
         self.with(|windows, _| windows.forget(file));
     }
+}
+
+fn half(context: &Context) -> usize {
+    context.budget().bytes(MemoryStage::StoreWindows) / 2
 }
 
 fn look(windows: &mut ObjectWindows, file: u64, range: &Range<u64>, count: u64) -> WindowLook {

@@ -56,7 +56,7 @@ struct FileSlots {
 
 /// Where a window is. Its slots are free when it is dropped.
 pub(super) struct DiskPlace {
-    slots: Vec<u32>,
+    slots: Box<[u32]>,
     bytes: u64,
     of: Arc<Mutex<FileSlots>>,
 }
@@ -116,7 +116,7 @@ impl WindowFile {
 }
 
 impl FileSlots {
-    fn take(&mut self, slots: usize) -> Vec<u32> {
+    fn take(&mut self, slots: usize) -> Box<[u32]> {
         let take_one = |_| {
             self.free.pop().unwrap_or_else(|| {
                 self.made += 1;
@@ -149,7 +149,7 @@ impl Drop for DiskPlace {
     fn drop(&mut self) {
         let mut slots = lock(&self.of);
         if !slots.is_refused {
-            slots.free.append(&mut self.slots);
+            slots.free.extend_from_slice(&self.slots);
             slots.bytes -= self.bytes;
         }
     }
