@@ -20,7 +20,7 @@ OnProgress = Callable[[Progress], object]
 
 
 def _call(
-    function: Callable[..., str],
+    function: Callable[..., str | tuple[str, list[bytes]]],
     options: dict[str, Any],
     storage_options: object,
     progress: OnProgress | None,
@@ -32,9 +32,18 @@ def _call(
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
     with watched(function.__name__) as call:
-        answer = function(text, _teller(progress), bucket, *more)
-        report: dict[str, Any] = json.loads(answer)
+        report = parsed(function(text, _teller(progress), bucket, *more))
         call.done(report)
+    return report
+
+
+def parsed(answer: str | tuple[str, list[bytes]]) -> dict[str, Any]:
+    """A report; that of a plan comes with blocks of packed sources."""
+    if isinstance(answer, str):
+        report: dict[str, Any] = json.loads(answer)
+        return report
+    report = json.loads(answer[0])
+    report["packed"]["blocks"] = answer[1]
     return report
 
 

@@ -18,10 +18,10 @@ class PackedSources(Sequence[str]):
     """The JSON of each source, from blocks that the engine packed."""
 
     def __init__(self, packed: dict[str, Any]) -> None:
-        """Takes what the engine gives: `len`, `each` (sources of a block), `blocks` (base64)."""
+        """Takes what the engine gives: `len`, `each` (sources of a block), `blocks`."""
         self._len: int = packed["len"]
         self._each: int = packed["each"]
-        self._blocks = [base64.b64decode(block) for block in packed["blocks"]]
+        self._blocks: list[bytes] = packed["blocks"]
         self._unpacked: tuple[int, list[str]] = (-1, [])
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TextIO
 
 from plait import _native, _plan_page, _plot
 from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path
-from plait._native_call import OnProgress, _call
+from plait._native_call import OnProgress, _call, parsed
 from plait._packed import PackedSources
 from plait._picture import Picture
 from plait._report import _PrintedReport, _Report
@@ -351,8 +351,7 @@ class Plan(_PrintedReport):
 
 def _read(text: str) -> dict[str, Any]:
     """What the engine makes of the JSON of a plan, as it gives plans."""
-    data: dict[str, Any] = json.loads(_native.read_plan(json.dumps({"plan": text})))
-    return data
+    return parsed(_native.read_plan(json.dumps({"plan": text})))
 
 
 def _json(data: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ def test_the_engine_has_the_defaults_of_merge(tmp_path):
     file = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [1]}), file)
     given = json.dumps({"sources": [file], "sort_by": "k"})
-    of_engine = json.loads(_native.plan(given))["options"]
+    of_engine = json.loads(_native.plan(given)[0])["options"]
     of_python = plait.plan(file, sort_by="k").to_dict()["options"]
     assert of_engine == of_python and len(of_engine) > 30
 

@@ -274,6 +274,25 @@ def test_footers_on_disk_change_nothing(wide_files, tmp_path, monkeypatch, is_wr
     assert pa.table(read).num_rows == 800
 
 
+def test_files_whose_first_keys_do_not_stay_in_memory_have_the_same_plan(tmp_path):
+    rng = random.Random(5)
+    # Dictionaries and pages of so many files have no room within 16 MB, and are not kept there.
+    files = []
+    for number in range(2100):
+        names = sorted(f"{number // 7 + rng.randrange(9):05}" for _ in range(4))
+        files.append([(name, ts) for ts, name in enumerate(names)])
+    paths = written(tmp_path / "files", files)
+
+    def planned(limit: str, **how: object) -> tuple[object, object]:
+        plan = plait.plan(paths, sort_by=ORDER, memory_limit=limit, **how).to_dict()
+        return plan["sources"], plan["tasks"]
+
+    for how in ({"outputs": 40}, {"target_rows": 300, "cut_on": 1}):
+        assert planned("16MB", **how) == planned("1GB", **how)
+        _, tasks = planned("16MB", **how)
+        assert sum(task["rows"] for task in tasks) == 4 * 2100 and len(tasks) > 20
+
+
 def test_any_separator_of_lines_may_be_in_a_path(tmp_path):
     names = ["a\u2028b", "a\x85b", "a\x0bb", "a\x1cb", "a\nb", "a\rb"]
     for number, name in enumerate(names):

@@ -29,7 +29,7 @@ use crate::verify::verify_in;
 pub enum JsonCall {
     /// Merges sorted files.
     Merge,
-    /// Plans a merge; each source of the plan is a JSON text of its own.
+    /// Plans a merge; the sources of the plan are in blocks, and slices of tasks are text.
     Plan,
     /// Checks a plan, and gives it back like [`Plan`](Self::Plan).
     ReadPlan,
@@ -70,8 +70,9 @@ pub enum JsonCall {
 }
 
 impl JsonCall {
-    /// Makes the call and returns its report. Limits and settings of stores among `options` are
-    /// those of `context` and `stores`, which the caller makes.
+    /// Makes the call and returns its report, and with a plan the blocks of its sources, which are bytes.
+    /// Limits and settings of stores among `options` are those of `context` and `stores`, which the
+    /// caller makes.
     ///
     /// ```
     /// use std::collections::BTreeMap;
@@ -80,22 +81,32 @@ impl JsonCall {
     ///
     /// let context = Context::new(64 << 20);
     /// let stores = Stores::try_new(&BTreeMap::new(), &context)?;
-    /// let files = JsonCall::List.run(r#"{"sources": ["Cargo.toml"]}"#, &stores, &context)?;
-    /// assert_eq!(files, r#"["Cargo.toml"]"#);
+    /// let options = r#"{"sources": ["Cargo.toml"]}"#;
+    /// let (files, blocks) = JsonCall::List.run(options, &stores, &context)?;
+    /// assert_eq!((files.as_str(), blocks.len()), (r#"["Cargo.toml"]"#, 0));
     /// # Ok::<(), plait_core::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument) for options that cannot be
     /// read, and those of the call.
-    pub fn run(self, options: &str, stores: &Stores, context: &Context) -> Result<String> {
+    pub fn run(
+        self,
+        options: &str,
+        stores: &Stores,
+        context: &Context,
+    ) -> Result<(String, Vec<Box<[u8]>>)> {
         let call = Reach { options, stores, context };
-        match self {
-            Self::Merge => call.run(merge_in),
+        let report = match self {
             Self::Plan => {
-                call.run(|options, stores, context| plan_in(options, stores, context)?.packed())
+                let (plan, blocks) = plan_in(from_json(options)?, stores, context)?.packed()?;
+                return Ok((to_json(&plan)?, blocks));
             }
-            Self::ReadPlan => call.run(|plan, _, _| read_plan(plan)),
+            Self::ReadPlan => {
+                let (plan, blocks) = read_plan(&from_json(options)?)?;
+                return Ok((to_json(&plan)?, blocks));
+            }
+            Self::Merge => call.run(merge_in),
             Self::Execute => call.run(execute_in),
             Self::Share => call.run(share_in),
             Self::Check => call.run(check_in),
@@ -113,7 +124,8 @@ impl JsonCall {
             Self::Trace => call.run(trace_in),
             Self::CarryDeletes => call.run(carry_in),
             Self::OverlayFiles => call.run(overlay_files),
-        }
+        };
+        Ok((report?, Vec::new()))
     }
 }
 

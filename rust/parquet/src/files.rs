@@ -41,6 +41,19 @@ pub(crate) fn open_sources(
     open_all_by(patterns, first_id, threads, stores, context, open)
 }
 
+/// Checks `options` of a merge, and opens its sources.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for options, and as [`open_live`].
+pub(crate) fn open_merged(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Arc<Source>>> {
+    options.check()?;
+    open_live(&options.sources, options, stores, context)
+}
+
 /// Opens every source of a merge, with the rows of it that are not deleted.
 ///
 /// # Errors

@@ -55,7 +55,7 @@ fn fail_everywhere(name: &str, rows_per_group: usize, check: &str) {
         let outcome = Stores::try_new(&Default::default(), &context).and_then(call);
         assert_eq!(context.held_bytes(), 0, "memory is still accounted");
         let Some(operation) = operation.lock().unwrap().take() else {
-            let report: Value = serde_json::from_str(&outcome.unwrap()).unwrap();
+            let report: Value = serde_json::from_str(&outcome.unwrap().0).unwrap();
             let number = |name: &str| report[name].as_u64().unwrap();
             // The row groups are those of the layer that supplies most bytes, the patch.
             let groups = 40_u64.div_ceil(rows_per_group as u64);

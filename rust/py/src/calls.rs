@@ -13,6 +13,7 @@
 use plait_core::Error;
 use plait_parquet::{Context, JsonCall};
 use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
 use pyo3::wrap_pyfunction;
 
 use crate::border::reach;
@@ -26,14 +27,51 @@ struct Given {
     known: Option<Py<PyKnown>>,
 }
 
+/// A report, and blocks of bytes that come with it.
+type Answer = (String, Vec<Box<[u8]>>);
+
+/// A plan, and the blocks of its sources.
+type PlanAnswer<'py> = (String, Bound<'py, PyList>);
+
 /// Makes `call` behind the gate.
-fn run(py: Python<'_>, call: JsonCall, options: &str, given: Given) -> PyResult<String> {
+fn run(py: Python<'_>, call: JsonCall, options: &str, given: Given) -> PyResult<Answer> {
     let reached = reach(options, given.bucket);
     let (context, stores) = reached.map_err(|e: Error| crate::errors::exception(py, &e))?;
     remember(given.known, &stores);
     // The last to hold the stores is the call's own thread: it may wait for requests to end.
     let make = move |context: &Context| call.run(options, &stores, context);
     enter(py, &context, given.progress, make)
+}
+
+/// Plans a merge.
+#[pyfunction]
+#[pyo3(signature = (options, progress=None, bucket=None, known=None))]
+fn plan<'py>(
+    py: Python<'py>,
+    options: &str,
+    progress: Option<Py<PyAny>>,
+    bucket: Option<Py<PyAny>>,
+    known: Option<Py<PyKnown>>,
+) -> PyResult<PlanAnswer<'py>> {
+    let given = Given { progress, bucket, known };
+    with_blocks(py, run(py, JsonCall::Plan, options, given)?)
+}
+
+/// Checks a plan, which is JSON and one of the options.
+#[pyfunction]
+fn read_plan<'py>(py: Python<'py>, options: &str) -> PyResult<PlanAnswer<'py>> {
+    let given = Given { progress: None, bucket: None, known: None };
+    with_blocks(py, run(py, JsonCall::ReadPlan, options, given)?)
+}
+
+/// Each block goes as it becomes one of Python: there may be a million sources.
+fn with_blocks<'py>(py: Python<'py>, answer: Answer) -> PyResult<PlanAnswer<'py>> {
+    let (text, blocks) = answer;
+    let list = PyList::empty(py);
+    for block in blocks {
+        list.append(PyBytes::new(py, &block))?;
+    }
+    Ok((text, list))
 }
 
 macro_rules! calls {
@@ -50,13 +88,15 @@ macro_rules! calls {
                 known: Option<Py<PyKnown>>,
             ) -> PyResult<String> {
                 run(py, JsonCall::$call, options, Given { progress, bucket, known })
+                    .map(|(report, _)| report)
             }
         )*
 
         /// Adds the functions to the module.
         pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
             $(module.add_function(wrap_pyfunction!($name, module)?)?;)*
-            Ok(())
+            module.add_function(wrap_pyfunction!(plan, module)?)?;
+            module.add_function(wrap_pyfunction!(read_plan, module)?)
         }
     };
 }
@@ -64,10 +104,6 @@ macro_rules! calls {
 calls! {
     /// Merges sorted files.
     merge => Merge;
-    /// Plans a merge.
-    plan => Plan;
-    /// Checks a plan, which is JSON and one of the options.
-    read_plan => ReadPlan;
     /// Executes tasks of a plan, which is one of the options.
     execute => Execute;
     /// Finds how merges of several plans share threads and memory.

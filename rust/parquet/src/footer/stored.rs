@@ -33,7 +33,7 @@ pub(super) struct StoredFooters {
     blocks: FooterBlocks,
     pieces: HashSet<Arc<[u8]>>,
     /// The pieces of the last footer: those of the next one are often the same.
-    last: Arc<[SharedPiece]>,
+    last: Arc<Vec<SharedPiece>>,
 }
 
 /// A footer as it is stored.
@@ -42,7 +42,7 @@ pub(super) struct StoredFooter {
     /// where those of each row group end.
     own: StoredBytes,
     len: u32,
-    shared: Arc<[SharedPiece]>,
+    shared: Arc<Vec<SharedPiece>>,
 }
 
 /// Bytes that other footers have, too, and where among its own a footer has them.
@@ -128,11 +128,11 @@ impl StoredFooters {
     }
 
     /// The pieces of a footer, held once for it and the one before if these are the same.
-    fn list(&mut self, pieces: Vec<SharedPiece>) -> Arc<[SharedPiece]> {
+    fn list(&mut self, pieces: Vec<SharedPiece>) -> Arc<Vec<SharedPiece>> {
         let is_same =
             |(a, b): (&SharedPiece, &SharedPiece)| a.at == b.at && Arc::ptr_eq(&a.bytes, &b.bytes);
-        if pieces.len() != self.last.len() || !pieces.iter().zip(&*self.last).all(is_same) {
-            self.last = pieces.into();
+        if pieces.len() != self.last.len() || !pieces.iter().zip(self.last.iter()).all(is_same) {
+            self.last = Arc::new(pieces);
         }
         Arc::clone(&self.last)
     }
@@ -204,7 +204,7 @@ impl StoredFooter {
         let own = self.own.read(0..self.len as usize)?;
         let shared = self.shared.iter().map(|piece| piece.bytes.len()).sum::<usize>();
         let (mut footer, mut from) = (Vec::with_capacity(own.len() + shared), 0);
-        for piece in &*self.shared {
+        for piece in self.shared.iter() {
             let at = match piece.at {
                 PiecePlace::FromStart(at) => at as usize,
                 PiecePlace::FromEnd(at) => own.len() - at as usize,

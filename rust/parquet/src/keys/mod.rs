@@ -60,6 +60,13 @@ impl KeyLeaves {
         self.keep_between_look_ups(dictionaries, bytes(MemoryStage::PlannedPages));
     }
 
+    /// Keeps what a look-up of the next key of a source, or of a few sources, needs again.
+    pub(crate) fn keep_a_few(&mut self, budget: Budget) {
+        let bytes = |stage| budget.bytes(stage) / FEW_SHARE;
+        let dictionaries = bytes(MemoryStage::PlannedDictionaries);
+        self.keep_between_look_ups(dictionaries, bytes(MemoryStage::PlannedPages));
+    }
+
     /// Keeps at most so many bytes of dictionaries, or one, and of pages between look-ups.
     pub(crate) fn keep_between_look_ups(&mut self, dictionary_bytes: usize, page_bytes: usize) {
         self.kept = Some(Arc::new(LookUpCache::new(dictionary_bytes, page_bytes)));
@@ -100,6 +107,9 @@ impl KeyLeaves {
         }
     }
 }
+
+/// What is kept of a few sources, as a part of what is kept of all.
+const FEW_SHARE: usize = 16;
 
 /// Rows of a column that does not come in pages that are passed over at once.
 const SKIPPED_ROWS: usize = 4096;

@@ -52,7 +52,7 @@ impl OutputLeaf {
 
 /// The output's leaves with the adapters of all sources.
 pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
-    let adapters = Arc::new(reconciled.leaves.clone());
+    let adapters = Arc::clone(&reconciled.leaves);
     let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
         descr: Arc::clone(descr),
         index,

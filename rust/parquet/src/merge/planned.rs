@@ -6,10 +6,13 @@
 //! # Not here
 //! What a plan is, and how it is made (`plan`).
 
+use std::sync::Arc;
+
 use plait_core::Result;
 
 use super::trial::plan_with_trials;
 use super::unsorted;
+use crate::files::open_merged;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::plan::{Draft, Plan};
 use crate::runtime::{Context, Stage};
@@ -59,21 +62,30 @@ use crate::store::Stores;
 /// # Errors
 /// As [`merge`](crate::merge()), but for those of writing.
 pub fn plan(options: &MergeOptions, context: &Context) -> Result<Plan> {
-    plan_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+    plan_in(options.clone(), &Stores::try_new(&options.storage_options, context)?, context)
 }
 
 /// Plans the merge of sources in `stores`.
 ///
 /// # Errors
 /// As [`plan`].
-pub(crate) fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
+pub(crate) fn plan_in(
+    mut options: MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Plan> {
     context.counters().enter(Stage::Plan);
     stores.read_again();
+    let sources = open_merged(&options, stores, context)?;
+    // There may be a million names, and open sources have them.
+    options.sources = Vec::new();
     match options.unsorted {
         UnsortedOption::Error => {
-            let draft = Draft::open(options, stores, context)?;
-            Ok(plan_with_trials(draft, options, stores, context)?.plan)
+            let draft = Draft::of_sources(&options, Arc::new(sources), context)?;
+            Ok(plan_with_trials(draft, &options, stores, context)?.plan)
         }
-        UnsortedOption::Skip | UnsortedOption::Sort => unsorted::plan(options, stores, context),
+        UnsortedOption::Skip | UnsortedOption::Sort => {
+            unsorted::plan(&options, sources, stores, context)
+        }
     }
 }

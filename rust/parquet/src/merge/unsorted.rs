@@ -23,7 +23,7 @@ use plait_core::{Error, Kind, Result};
 use super::attempt::{Attempt, Stopped};
 use super::execute::execute_all;
 use super::trial::plan_with_trials;
-use crate::files::open_live;
+use crate::files::open_merged;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;
 use crate::plan::{Draft, MergedFiles, Plan, PlannedMerge};
@@ -38,7 +38,8 @@ pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport,
     let Attempt { options, stores, context, .. } = *attempt;
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
-    let (mut merged, mut found) = look(options, stores, context)?;
+    let sources = open_merged(options, stores, context)?;
+    let (mut merged, mut found) = look(options, sources, context)?;
     let mut report =
         SortReport { unsorted: unsorted_paths(&merged, &found), ..SortReport::default() };
     tell(context, &merged, &report);
@@ -68,12 +69,17 @@ pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport,
     outcome.map(|done| MergeReport { sort: Some(report), ..done })
 }
 
-/// Plans the merge of the files that are sorted, if the others are to be left out.
+/// Plans the merge of those of `sources` that are sorted, if the others are to be left out.
 ///
 /// # Errors
 /// As [`Draft::new`]; [`Kind::Unsupported`] if something had to be sorted.
-pub(super) fn plan(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
-    let (mut merged, mut found) = look(options, stores, context)?;
+pub(super) fn plan(
+    options: &MergeOptions,
+    sources: Vec<Arc<Source>>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Plan> {
+    let (mut merged, mut found) = look(options, sources, context)?;
     let unsorted = unsorted_paths(&merged, &found);
     tell(context, &merged, &SortReport { unsorted: unsorted.clone(), ..SortReport::default() });
     if options.unsorted == UnsortedOption::Sort && !unsorted.is_empty() {
@@ -106,14 +112,12 @@ fn unsorted_paths(merged: &MergedFiles, found: &[FileOrder]) -> Vec<String> {
     unsorted.map(|order| merged.files[order.file].path().to_owned()).collect()
 }
 
-/// Opens the files, and looks which of their rows are in order.
-pub(super) fn look(
+/// Looks which rows of `files` are in order.
+fn look(
     options: &MergeOptions,
-    stores: &Stores,
+    files: Vec<Arc<Source>>,
     context: &Context,
 ) -> Result<(MergedFiles, Vec<FileOrder>)> {
-    options.check()?;
-    let files = open_live(&options.sources, options, stores, context)?;
     let merged = MergedFiles::describe(options, Arc::new(files))?;
     let found = find(SortCall { merged: &merged, options, context })?;
     Ok((merged, found))

@@ -44,7 +44,7 @@ pub(super) struct GroupSpan {
 }
 
 /// How each file of a layer gives each leaf.
-type Adapters = Vec<Arc<[LeafAdapter]>>;
+type Adapters = Arc<Vec<Arc<[LeafAdapter]>>>;
 
 /// A layer of files.
 pub(super) struct FileLayer {
@@ -195,7 +195,7 @@ fn stored(files: &[Arc<Source>]) -> Result<(Arc<SchemaDescriptor>, Adapters)> {
     if files.iter().all(|source| fields(source) == first.root_schema().get_fields()) {
         let same = |leaf| LeafAdapter::Same { leaf, levels: LevelMap::Identity };
         let same: Arc<[LeafAdapter]> = (0..first.num_columns()).map(same).collect();
-        return Ok((first, vec![same; files.len()]));
+        return Ok((first, Arc::new(vec![same; files.len()])));
     }
     let footers: Vec<_> = files.iter().map(|source| (source.path(), source.file())).collect();
     let made = reconcile(&footers, &Unite::default())?;

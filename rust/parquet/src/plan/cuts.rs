@@ -238,9 +238,9 @@ impl CutSearch<'_> {
     }
 
     /// The cut at `key`, as well as it is known.
-    fn known_cut(&mut self, key: &[u8]) -> OutputCut {
-        let (rows, before) = self.search.below(key);
-        OutputCut { key: Some(key.to_vec()), rows, before }
+    fn known_cut(&mut self, key: Vec<u8>) -> OutputCut {
+        let (rows, before) = self.search.below(&key);
+        OutputCut { key: Some(key), rows, before }
     }
 
     /// The cut after `target` more rows than `done`, unless all rows lie before it.
@@ -269,7 +269,7 @@ impl CutSearch<'_> {
     /// The cut at `key`, exactly; `None` if all rows lie before it.
     fn exact_cut(&mut self, key: Vec<u8>) -> Result<Option<OutputCut>> {
         self.search.look_up(&key)?;
-        let mut cut = self.known_cut(&key);
+        let mut cut = self.known_cut(key);
         cut.rows.iter_mut().for_each(|(_, (least, most))| *most = *least);
         Ok((cut.middle() < self.rows).then_some(cut))
     }
@@ -278,11 +278,12 @@ impl CutSearch<'_> {
     fn stored_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
         let stored = match self.stored.take() {
             Some(stored) => stored,
-            None => StoredKeys::of(self.search.sources_keys, self.stored_prefixes()?),
+            None => StoredKeys::of(&self.search.nearby.ends, |key| self.prefix(key))?,
         };
-        let last = self.search.last.clone();
-        let near = stored.near(&last, rank);
-        let near: Vec<OutputCut> = near.map(|key| self.known_cut(key)).collect();
+        let (ends, last) = (&self.search.nearby.ends, &self.search.last);
+        let near = stored.near(ends, last, rank, |key| self.prefix(key));
+        let near: Vec<Vec<u8>> = near.into_iter().map(<[u8]>::to_vec).collect();
+        let near: Vec<OutputCut> = near.into_iter().map(|key| self.known_cut(key)).collect();
         self.stored = Some(stored);
         let best = near.into_iter().min_by_key(|cut| cut.middle().abs_diff(rank));
         let slack = target / SLACK_SHARE;
@@ -302,19 +303,17 @@ impl CutSearch<'_> {
         Ok(best.filter(is_close))
     }
 
-    /// Cut keys of all samples.
-    fn stored_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
-        let mut stored = BTreeSet::new();
-        let sources_keys = self.search.sources_keys.iter();
-        for (_, key) in sources_keys.flat_map(|source_keys| source_keys.samples.iter()) {
-            stored.insert(self.prefix(key)?.to_vec());
-        }
-        Ok(stored)
-    }
-
     /// The largest cut keys that are known, largest first.
     fn stored_largest(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        Ok(self.stored_prefixes()?.into_iter().rev().take(count).collect())
+        let mut largest: BTreeSet<&[u8]> = BTreeSet::new();
+        let sources_keys = self.search.sources_keys.iter();
+        for (_, key) in sources_keys.flat_map(|source_keys| source_keys.samples.iter()) {
+            largest.insert(self.prefix(key)?);
+            if largest.len() > count {
+                largest.pop_first();
+            }
+        }
+        Ok(largest.into_iter().rev().map(<[u8]>::to_vec).collect())
     }
 
     /// The largest cut keys there are, largest first.

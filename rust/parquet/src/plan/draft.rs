@@ -26,7 +26,7 @@ use super::packed::PlanSources;
 use super::planned_source::{KeyBase64, KeysFrom, PlanSource};
 use super::source_keys::{Known, Reading, SourceKeys};
 use crate::drops;
-use crate::files::{open_live, readers};
+use crate::files::{open_merged, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::{LocationCache, OutputLeaf, output_leaves};
 use crate::options::MergeOptions;
@@ -38,6 +38,9 @@ use crate::runtime::{Context, Level, MemoryStage};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::store::Stores;
+
+/// Sources of which first and last keys are read at a time. These share a block of memory then.
+const PACKED_SOURCES: usize = 4096;
 
 /// A merge before its outputs are cut.
 pub(crate) struct Draft<'a> {
@@ -72,8 +75,7 @@ impl<'a> Draft<'a> {
         stores: &Stores,
         context: &'a Context,
     ) -> Result<Self> {
-        options.check()?;
-        let sources = Arc::new(open_live(&options.sources, options, stores, context)?);
+        let sources = Arc::new(open_merged(options, stores, context)?);
         Self::of_sources(options, sources, context)
     }
 
@@ -108,13 +110,20 @@ impl<'a> Draft<'a> {
         let leaves = output_leaves(of_sources);
         let mut keys = key_leaves(&order, of_sources, &leaves)?;
         // Nothing else needs memory yet.
-        keys.keep_planned(context.budget());
+        let fits = may_keep_all(&sources, &keys, context)?;
+        match fits {
+            true => keys.keep_planned(context.budget()),
+            false => keys.keep_a_few(context.budget()),
+        }
         let drops_rows = drops::find(options, &order, of_sources, &leaves)?.is_some();
         let cache = location_cache(context);
         let reading = Reading { keys: &keys, cache: &cache, context };
         let pass = FooterPass::new(&leaves, &keys, options);
         let (numbers, known) = known_of_all(&sources, &order, &pass, options, reading)?;
         let footers = pass.end(numbers);
+        if !fits {
+            keys.keep_planned(context.budget());
+        }
         let trusts_footers =
             known.iter().flatten().any(|(_, from)| matches!(from, KeysFrom::Footer));
         // Of sorted runs, several may be rows of one file.
@@ -179,6 +188,37 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Bytes that a dictionary or a page takes between look-ups, besides its own.
+const KEPT_BYTES: u64 = 512;
+
+/// Sources whose footers are looked at to tell how large key columns are.
+const LOOKED_AT: usize = 16;
+
+/// Whether what is unpacked of the first and last keys of `sources` stays until keys between these are
+/// looked up. Where it does not, what stays is of no use: it is that of some of a million files.
+///
+/// # Errors
+/// As [`Source::footer`]; [`Kind::Internal`] for a leaf that has no adapter.
+fn may_keep_all(sources: &[Arc<Source>], keys: &KeyLeaves, context: &Context) -> Result<bool> {
+    let (mut key_bytes, mut all_bytes) = (0_u64, 0_u64);
+    for source in sources.iter().step_by(sources.len().div_ceil(LOOKED_AT).max(1)) {
+        let footer = source.footer()?;
+        for leaf in &keys.leaves {
+            let Some(index) = leaf.adapter(source.id)?.leaf() else { continue };
+            let chunks = footer.row_groups().iter().filter_map(|group| group.columns().get(index));
+            let bytes = chunks.map(|chunk| chunk.uncompressed_size().max(0).unsigned_abs());
+            key_bytes = key_bytes.saturating_add(bytes.sum());
+        }
+        all_bytes = all_bytes.saturating_add(source.encoded_bytes);
+    }
+    let share = key_bytes as f64 / all_bytes.max(1) as f64;
+    let encoded = sources.iter().map(|source| source.encoded_bytes as f64).sum::<f64>();
+    // A dictionary and two pages.
+    let entries = 3 * KEPT_BYTES * sources.len() as u64 * keys.leaves.len() as u64;
+    let room = context.budget().bytes(MemoryStage::PlannedDictionaries);
+    Ok(encoded * share + entries as f64 <= room as f64)
+}
+
 fn location_cache(context: &Context) -> Arc<LocationCache> {
     let bytes = context.budget().bytes(MemoryStage::PageLocations);
     Arc::new(LocationCache::new(context, bytes))
@@ -199,9 +239,8 @@ fn known_of_all(
     reading: Reading<'_>,
 ) -> Result<(Vec<FooterNumbers>, Vec<KnownEnds>)> {
     let trust = KeyTrust { footers: options.trust_footers, order: options.assume_sorted };
-    let of = |i: usize| {
+    let of = |source: &Arc<Source>| {
         reading.context.check_cancelled()?;
-        let source = &sources[i];
         let footer = source.footer()?; // decoded once for all that is read of it here
         let numbers = pass.numbers(source, &footer)?;
         let known = (source.live_rows() > 0).then(|| known_keys(source, order, trust, reading));
@@ -211,22 +250,26 @@ fn known_of_all(
         }
     };
     let workers = readers(sources, options.threads, reading.context);
-    let known = each(&workers, sources.len(), of)?;
-    let known = all_sorted(known).map_err(|e| partition::explained(e, options, order))?;
-    Ok(known.into_iter().unzip())
-}
-
-/// What is known of sources, if none is out of order; else the error that names all that are.
-fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
-    let (mut sorted, mut unsorted) = (Vec::with_capacity(known.len()), Vec::new());
-    for known in known {
-        match known {
-            Ok(known) => sorted.push(known),
-            Err(e) => unsorted.push(e),
+    let (mut numbers, mut known) =
+        (Vec::with_capacity(sources.len()), Vec::with_capacity(sources.len()));
+    let mut unsorted = Vec::new();
+    for some in sources.chunks(PACKED_SOURCES) {
+        let first = known.len();
+        for outcome in each(&workers, some.len(), |i| of(&some[i]))? {
+            match outcome {
+                Ok((of, ends)) => {
+                    numbers.push(of);
+                    known.push(ends);
+                }
+                Err(e) => unsorted.push(e),
+            }
         }
+        let found: &mut [KnownEnds] = known.get_mut(first..).unwrap_or_default();
+        KeySamples::pack(found.iter_mut().flatten().map(|(samples, _)| samples));
     }
     let what = format!("{} sources are not sorted", unsorted.len());
-    Error::every(&what, unsorted).map_or(Ok(sorted), Err)
+    let unsorted = Error::every(&what, unsorted).map(|e| partition::explained(e, options, order));
+    unsorted.map_or(Ok((numbers, known)), Err)
 }
 
 /// Sources as the plan has them, and the keys of those with rows.

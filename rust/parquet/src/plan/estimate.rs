@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::RowGroupMetaData;
 
+use super::key_samples::KeySamples;
 use super::source_keys::{Edge, SourceKeys};
 use crate::chunk::can_copy;
 use crate::leaf::OutputLeaf;
@@ -128,7 +129,7 @@ struct AloneRows {
 enum End {
     First(u32),
     Last(u32),
-    Cut,
+    Cut(u32),
 }
 
 /// Finds the stretches of keys that only one source has, and how many share the others.
@@ -139,30 +140,38 @@ fn sweep(
     mut note: impl FnMut(AloneRows),
 ) {
     let cuts: Vec<&[u8]> = cuts.iter().flatten().map(Vec::as_slice).collect();
-    let mut ends: Vec<(&[u8], End)> = Vec::with_capacity(2 * sources_keys.len() + cuts.len());
+    let mut ends: Vec<End> = Vec::with_capacity(2 * sources_keys.len() + cuts.len());
     for (i, source_keys) in (0_u32..).zip(sources_keys) {
-        if let (Some((_, first)), Some((_, last))) =
-            (source_keys.samples.first(), source_keys.samples.last())
-        {
-            ends.extend([(first, End::First(i)), (last, End::Last(i))]);
+        if source_keys.samples.len() > 0 {
+            ends.extend([End::First(i), End::Last(i)]);
         }
     }
-    ends.extend(cuts.iter().map(|cut| (*cut, End::Cut)));
-    ends.sort_unstable();
+    ends.extend((0..).zip(&cuts).map(|(i, _)| End::Cut(i)));
+    // Keys stay where they are: there may be a million sources.
+    let key_of = |end: &End| {
+        let samples = |i: &u32| sources_keys.get(*i as usize).map(|of| &of.samples);
+        let key = match end {
+            End::First(i) => samples(i).and_then(KeySamples::first).map(|(_, key)| key),
+            End::Last(i) => samples(i).and_then(KeySamples::last).map(|(_, key)| key),
+            End::Cut(i) => cuts.get(*i as usize).copied(),
+        };
+        key.unwrap_or_default()
+    };
+    ends.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)).then_with(|| a.cmp(b)));
     let mut open: BTreeSet<u32> = BTreeSet::new();
     let mut stretch: Option<AloneRows> = None;
-    let mut points = ends.chunk_by(|(a, _), (b, _)| a == b).peekable();
+    let mut points = ends.chunk_by(|a, b| key_of(a) == key_of(b)).peekable();
     while let Some(point) = points.next() {
-        let Some((key, _)) = point.first() else { continue };
-        let task = cuts.partition_point(|cut| cut <= key);
-        open.extend(point.iter().filter_map(|(_, end)| match end {
+        let Some(key) = point.first().map(key_of) else { continue };
+        let task = cuts.partition_point(|cut| *cut <= key);
+        open.extend(point.iter().filter_map(|end| match end {
             End::First(i) => Some(*i),
             _ => None,
         }));
-        let next = points.peek().and_then(|next| next.first()).map(|(next, _)| *next);
+        let next = points.peek().and_then(|next| next.first()).map(key_of);
         for part in 0..2 {
             if part == 1 {
-                for (_, end) in point {
+                for end in point {
                     if let End::Last(i) = end {
                         open.remove(i);
                     }

@@ -1,15 +1,16 @@
-//! Keys of some rows of a source, in one block of memory that copies share: there may be a million
-//! sources.
+//! Keys of some rows of a source, in a block of memory that copies share, and other sources, too: there
+//! may be a million.
 //!
 //! ```text
-//! count │ rows: 8 bytes each │ ends of keys: 4 bytes each │ keys, one behind the other
+//! block    source 0 │ source 1 │ source 2 …
+//! source   count │ rows: 8 bytes each │ ends of keys: 4 bytes each │ keys, one behind the other
 //! ```
 //!
 //! # Invariants
 //! Rows ascend, and so do keys if the source is sorted.
 //!
 //! # Cost
-//! 12 bytes a key, and the key. A change copies the block.
+//! 12 bytes a key, and the key. A change copies the keys of the source to a block of their own.
 //!
 //! # Not here
 //! Which keys are known (`source_keys`).
@@ -21,9 +22,17 @@ const COUNT_BYTES: usize = size_of::<u32>();
 const ROW_BYTES: usize = size_of::<u64>();
 const END_BYTES: usize = size_of::<u32>();
 
+/// Keys of more bytes stay in a block of their own.
+const PACKED_BYTES_MAX: usize = 4 << 10;
+
 /// Keys of some rows, ascending in both.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct KeySamples(Option<Arc<[u8]>>);
+#[derive(Clone, Default)]
+pub(super) struct KeySamples {
+    block: Option<Arc<Box<[u8]>>>,
+    /// Where in the block they are.
+    start: u32,
+    len: u32,
+}
 
 /// A row and its key.
 pub(super) type KeySample<'a> = (u64, &'a [u8]);
@@ -32,6 +41,21 @@ impl KeySamples {
     /// Those of `samples`, ascending.
     pub(super) fn of<K: AsRef<[u8]>>(samples: &[(u64, K)]) -> Self {
         Self::join(samples.len(), samples.iter().map(|(row, key)| (*row, key.as_ref())))
+    }
+
+    /// Moves those of many sources to one block: small ones that stay between large ones that go leave
+    /// holes in memory.
+    pub(super) fn pack<'a>(all: impl Iterator<Item = &'a mut Self>) {
+        let small: Vec<&mut Self> = all.filter(|of| of.bytes().len() <= PACKED_BYTES_MAX).collect();
+        let mut block = Vec::with_capacity(small.iter().map(|of| of.bytes().len()).sum());
+        small.iter().for_each(|of| block.extend_from_slice(of.bytes()));
+        // Fewer than a million sources of 4 KiB.
+        let (block, mut start) = (Arc::new(block.into_boxed_slice()), 0);
+        for of in small {
+            of.block = Some(Arc::clone(&block));
+            of.start = start;
+            start += of.len;
+        }
     }
 
     /// How many there are.
@@ -110,11 +134,15 @@ impl KeySamples {
             block.extend(short(end));
         }
         samples.for_each(|(_, key)| block.extend_from_slice(key));
-        Self(Some(block.into()))
+        // Ends are as short.
+        let len = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        Self { block: Some(Arc::new(block.into())), start: 0, len }
     }
 
     fn bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        let all = self.block.as_ref().map_or(&[][..], |block| block);
+        let start = self.start as usize;
+        all.get(start..start + self.len as usize).unwrap_or_default()
     }
 
     /// Rows, ends of keys, keys.
@@ -164,6 +192,29 @@ mod tests {
             list.splice(places, new);
         }
         assert_eq!(all(&samples), [(500, b"last".to_vec())]);
+    }
+
+    #[test]
+    fn samples_of_many_sources_share_a_block() {
+        let list = |i: u8| -> List { (0..i % 4).map(|n| (n.into(), vec![i; n.into()])).collect() };
+        let mut sources: Vec<KeySamples> = (0..9).map(|i| KeySamples::of(&list(i))).collect();
+        let large = vec![(7, vec![1; PACKED_BYTES_MAX])];
+        sources.push(KeySamples::of(&large));
+        sources.push(KeySamples::default());
+        KeySamples::pack(sources.iter_mut());
+        for (i, of) in (0..9).zip(&sources) {
+            assert_eq!(all(of), list(i));
+        }
+        assert_eq!((all(&sources[9]), all(&sources[10])), (large, vec![]));
+        let is_packed = |of: &KeySamples| match (&of.block, &sources[0].block) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        };
+        assert_eq!(sources.iter().filter(|of| is_packed(of)).count(), 10);
+        // One changes, and the others stay.
+        sources[3].replace(1..2, &[(1, b"other")]);
+        let changed = [(0, vec![]), (1, b"other".to_vec()), (2, vec![3, 3])];
+        assert_eq!((all(&sources[3]), all(&sources[5])), (changed.to_vec(), list(5)));
     }
 
     #[test]

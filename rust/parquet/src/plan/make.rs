@@ -30,7 +30,7 @@ use super::memory::memory_need;
 use super::name::name;
 use super::pace::Pace;
 use super::partitions::partitions;
-use super::rule::{OutputCut, Rule};
+use super::rule::Rule;
 use super::sample::{Sample, around, in_two};
 use super::schema::CarriedSchema;
 use super::source_keys::{Reading, SourceKeys};
@@ -211,7 +211,8 @@ impl Draft<'_> {
             format!("{} outputs, found by {looks} looks at sources", tasks.len())
         });
         let cut_columns = self.cut_columns();
-        let expected = self.expected(&cuts, &tasks);
+        let bounds: Vec<Option<Vec<u8>>> = cuts.into_iter().map(|cut| cut.key).collect();
+        let expected = self.expected(&bounds, &tasks);
         for (task, expected) in tasks.iter_mut().zip(expected) {
             (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
             task.key_low = cut_values(&self.keys, cut_columns, task.low.as_ref());
@@ -301,11 +302,10 @@ impl Draft<'_> {
         Ok(Cuts { folders, ..found })
     }
 
-    /// What each of `tasks` will probably do.
-    fn expected(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
-        let bounds: Vec<Option<Vec<u8>>> = cuts.iter().map(|cut| cut.key.clone()).collect();
+    /// What each of `tasks`, between `bounds`, will probably do.
+    fn expected(&self, bounds: &[Option<Vec<u8>>], tasks: &[PlanTask]) -> Vec<Expected> {
         let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
-        expect(&self.sources_keys, &bounds, &rows, &|of| self.able(of), self.options)
+        expect(&self.sources_keys, bounds, &rows, &|of| self.able(of), self.options)
     }
 
     /// Whether nearly all rows are in row groups that are copied.

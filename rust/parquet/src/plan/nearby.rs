@@ -24,21 +24,25 @@ use super::source_keys::SourceKeys;
 /// No more sources that begin in some place are looked at one by one.
 const FEW: usize = 64;
 
+/// In the place of a source where there is none.
+const NO_PLACE: u32 = u32::MAX;
+
 /// Where all sources begin and end.
 #[derive(Default)]
 pub(super) struct Nearby {
-    ends: Vec<SourceEnds>,
+    /// By the place of the source.
+    pub(super) ends: Vec<SourceEnds>,
     by_first: Ordered,
     by_last: Ordered,
     /// A tree over `by_first`: the greatest last key below each node; the two below it are at twice its
-    /// place and behind that.
-    greatest: Vec<Option<u32>>,
+    /// place and behind that. [`NO_PLACE`] where there are no sources below.
+    greatest: Vec<u32>,
 }
 
 /// Keys of a source, the first and the last among them, and its rows.
-struct SourceEnds {
-    keys: KeySamples,
-    rows: u64,
+pub(super) struct SourceEnds {
+    pub(super) keys: KeySamples,
+    pub(super) rows: u64,
 }
 
 impl SourceEnds {
@@ -71,8 +75,9 @@ impl Ordered {
     fn of<'a>(ends: &'a [SourceEnds], key: impl Fn(&'a SourceEnds) -> &'a [u8]) -> Self {
         let mut places: Vec<u32> = (0_u32..).zip(ends).map(|(place, _)| place).collect();
         places.sort_by_key(|&place| key(&ends[place as usize]));
-        let mut rows = vec![0];
+        let mut rows = Vec::with_capacity(places.len() + 1);
         let mut sum = 0;
+        rows.push(sum);
         for &place in &places {
             sum += ends[place as usize].rows;
             rows.push(sum);
@@ -98,13 +103,13 @@ impl Nearby {
         let by_first = Ordered::of(&ends, SourceEnds::first);
         let by_last = Ordered::of(&ends, SourceEnds::last);
         let leaves = ends.len().next_power_of_two();
-        let mut greatest = vec![None; leaves];
-        greatest.extend(by_first.places.iter().map(|place| Some(*place)));
-        greatest.resize(2 * leaves, None);
-        let last = |place: &u32| ends[*place as usize].last();
+        let mut greatest = vec![NO_PLACE; 2 * leaves];
+        greatest[leaves..].iter_mut().zip(&by_first.places).for_each(|(to, place)| *to = *place);
         for node in (1..leaves).rev() {
             let below = [greatest[2 * node], greatest[2 * node + 1]];
-            greatest[node] = below.into_iter().flatten().max_by_key(last);
+            let below = below.into_iter().filter(|place| *place != NO_PLACE);
+            let most = below.max_by_key(|place| ends[*place as usize].last());
+            greatest[node] = most.unwrap_or(NO_PLACE);
         }
         Self { ends, by_first, by_last, greatest }
     }
@@ -146,8 +151,8 @@ impl Nearby {
         // Nodes whose leaves are looked at, with the first of these and their number.
         let mut open = vec![(1, 0, leaves)];
         while let Some((node, start, len)) = open.pop() {
-            let Some(&Some(greatest)) = self.greatest.get(node) else { continue };
-            if start >= begun || is_below(greatest) {
+            let Some(&greatest) = self.greatest.get(node) else { continue };
+            if greatest == NO_PLACE || start >= begun || is_below(greatest) {
                 continue;
             }
             if len == 1 {

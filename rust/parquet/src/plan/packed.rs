@@ -55,14 +55,12 @@ pub(crate) struct SourceReader<'a> {
     starts: Vec<usize>,
 }
 
-/// Packed sources as JSON.
+/// How many sources blocks have.
 #[derive(Serialize)]
-pub(super) struct PackedJson {
-    /// How many there are, and how many a block has.
+pub(super) struct BlockCounts {
+    /// All together, and each but the last.
     len: usize,
     each: usize,
-    /// Base64, with the last block.
-    blocks: Vec<String>,
 }
 
 impl PlanSources {
@@ -99,17 +97,15 @@ impl PlanSources {
         SourceReader { sources: self, block: usize::MAX, text, starts }
     }
 
-    /// The same as JSON that Python unpacks.
+    /// All blocks, packed, which Python unpacks.
     ///
     /// # Errors
     /// None that is known.
-    pub(super) fn packed(&self) -> Result<PackedJson> {
-        let mut blocks: Vec<String> =
-            self.blocks.iter().map(|block| BASE64.encode(block)).collect();
+    pub(super) fn into_blocks(mut self) -> Result<(BlockCounts, Vec<Box<[u8]>>)> {
         if !self.last.is_empty() {
-            blocks.push(BASE64.encode(pack(&self.last)?));
+            self.blocks.push(pack(&self.last)?.into());
         }
-        Ok(PackedJson { len: self.len, each: BLOCK_SOURCES, blocks })
+        Ok((BlockCounts { len: self.len, each: BLOCK_SOURCES }, self.blocks))
     }
 
     /// Those of `packed`, which may be of another origin.
@@ -198,7 +194,7 @@ impl Serialize for PlanSources {
     }
 }
 
-/// A list of sources, or what [`PlanSources::packed`] gives.
+/// A list of sources, or what [`PlanSources::into_blocks`] gives, with blocks as base64.
 impl<'de> Deserialize<'de> for PlanSources {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(SourcesVisitor)
@@ -257,6 +253,22 @@ mod tests {
         sources
     }
 
+    #[derive(Serialize)]
+    struct Blocks {
+        len: usize,
+        each: usize,
+        blocks: Vec<String>,
+    }
+
+    /// What Python sends back of `sources`, after a change.
+    fn blocks_json(sources: &PlanSources, change: impl Fn(&mut Blocks)) -> String {
+        let (BlockCounts { len, each }, blocks) = sources.clone().into_blocks().unwrap();
+        let blocks = blocks.iter().map(|block| BASE64.encode(block)).collect();
+        let mut packed = Blocks { len, each, blocks };
+        change(&mut packed);
+        serde_json::to_string(&packed).unwrap()
+    }
+
     #[test]
     fn sources_come_back_in_their_order() {
         for count in [0, 1, 255, 256, 257, 512, 1000] {
@@ -275,10 +287,7 @@ mod tests {
     fn both_forms_of_json_are_read() {
         for count in [0, 3, 256, 600] {
             let packed = sources(count);
-            for text in [
-                serde_json::to_string(&packed).unwrap(),
-                serde_json::to_string(&packed.packed().unwrap()).unwrap(),
-            ] {
+            for text in [serde_json::to_string(&packed).unwrap(), blocks_json(&packed, |_| ())] {
                 assert!(serde_json::from_str::<PlanSources>(&text).unwrap() == packed, "{count}");
             }
         }
@@ -286,16 +295,14 @@ mod tests {
 
     #[test]
     fn damaged_blocks_are_named() {
-        let packed = sources(600).packed().unwrap();
-        let read = |change: &dyn Fn(&mut PackedJson)| {
-            let mut packed = PackedJson { len: 600, each: 256, blocks: packed.blocks.clone() };
-            change(&mut packed);
-            let text = serde_json::to_string(&packed).unwrap();
+        let packed = sources(600);
+        let read = |change: &dyn Fn(&mut Blocks)| {
+            let text = blocks_json(&packed, change);
             let read: PlanSources = serde_json::from_str(&text).map_err(|e| e.to_string())?;
             read.iter().collect::<Result<Vec<_>>>().map_err(|e| e.to_string())
         };
         assert_eq!(read(&|_| ()).unwrap().len(), 600);
-        let changes: [&dyn Fn(&mut PackedJson); 6] = [
+        let changes: [&dyn Fn(&mut Blocks); 6] = [
             &|packed| packed.len = 601,
             &|packed| packed.len = 700,
             &|packed| packed.each = 255,

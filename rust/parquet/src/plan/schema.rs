@@ -105,7 +105,7 @@ impl CarriedSchema {
             None => {
                 let all: Vec<_> = [(Self::NAME, own)].into_iter().chain(footers()).collect();
                 let mut reconciled = reconcile(&all, how)?;
-                reconciled.leaves.remove(0);
+                Arc::make_mut(&mut reconciled.leaves).remove(0);
                 reconciled
             }
         };

@@ -29,7 +29,12 @@ pub(super) fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<Plan
     let mut starts: Vec<Count> = vec![(0, 0); sources_keys.len()];
     for index in 0..=cuts.len() {
         let high = cuts.get(index);
-        let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
+        // One that grows as it is filled would need twice the memory.
+        let most = match high {
+            Some(high) => high.rows.len(),
+            None => sources_keys.iter().zip(&starts).filter(|(of, at)| of.rows() > at.1).count(),
+        };
+        let (mut slices, mut rows, mut exact) = (Vec::with_capacity(most), 0, true);
         let mut add = |place: usize, end: Count| {
             let start = starts[place];
             // Of a source that is not sorted, keys lead back: each row is in one task all the same.

@@ -14,7 +14,7 @@ use plait_core::key::ShownValue;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::packed::{PackedJson, PlanSources};
+use super::packed::{BlockCounts, PlanSources};
 use super::planned_source::{KeyBase64, written};
 use crate::options::MergeOptions;
 use crate::partition::is_folder;
@@ -77,14 +77,14 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// A plan as Python holds it: there may be a million sources and slices, and parsed they take ten
-/// times as much.
+/// A plan as Python holds it, but for the blocks of its sources: there may be a million sources and
+/// slices, and parsed they take ten times as much.
 #[derive(Serialize)]
 pub(crate) struct PackedPlan {
     /// The plan without its sources, and without the slices of its tasks.
     #[serde(flatten)]
     plan: Plan,
-    packed: PackedJson,
+    packed: BlockCounts,
     /// Those of each task, as JSON.
     slices: Vec<String>,
 }
@@ -185,7 +185,7 @@ pub struct MemoryNeed {
 ///
 /// # Errors
 /// As [`Plan::from_json`].
-pub(crate) fn read_plan(text: &PlanText) -> Result<PackedPlan> {
+pub(crate) fn read_plan(text: &PlanText) -> Result<(PackedPlan, Vec<Box<[u8]>>)> {
     Plan::from_json(&text.plan)?.packed()
 }
 
@@ -244,15 +244,16 @@ impl Plan {
         written(self)
     }
 
-    /// The plan with its sources packed, and its slices as text.
+    /// The plan with its slices as text, and blocks of its sources.
     ///
     /// # Errors
     /// None that is known.
-    pub(crate) fn packed(mut self) -> Result<PackedPlan> {
+    pub(crate) fn packed(mut self) -> Result<(PackedPlan, Vec<Box<[u8]>>)> {
         let sources = std::mem::take(&mut self.sources);
         let slices = self.tasks.iter_mut().map(|task| written(&std::mem::take(&mut task.slices)));
         let slices = slices.collect::<Result<_>>()?;
-        Ok(PackedPlan { packed: sources.packed()?, slices, plan: self })
+        let (packed, blocks) = sources.into_blocks()?;
+        Ok((PackedPlan { packed, slices, plan: self }, blocks))
     }
 
     /// Checks what can be checked without the sources.

@@ -40,7 +40,7 @@ pub(crate) struct Reconciled {
     pub descr: Arc<SchemaDescriptor>,
     /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of
     /// equal schemas share their adapters.
-    pub leaves: Vec<Arc<[LeafAdapter]>>,
+    pub leaves: Arc<Vec<Arc<[LeafAdapter]>>>,
     /// What sources call leaves that the output calls otherwise.
     pub renamed: Vec<Renamed>,
     /// File metadata for the output: what the sources agree on, and the Arrow hint. No key starts
@@ -134,7 +134,7 @@ pub(crate) fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Resul
     Ok(Reconciled {
         schema,
         descr,
-        leaves: class_of.iter().map(share).collect(),
+        leaves: Arc::new(class_of.iter().map(share).collect()),
         renamed,
         metadata,
         metadata_conflicts,

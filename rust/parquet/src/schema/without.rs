@@ -56,7 +56,7 @@ impl Reconciled {
         Ok(Self {
             schema,
             descr,
-            leaves: self.leaves.iter().map(stay).collect(),
+            leaves: Arc::new(self.leaves.iter().map(stay).collect()),
             renamed: self.renamed.clone(),
             metadata,
             metadata_conflicts: self.metadata_conflicts.clone(),

@@ -75,7 +75,7 @@ fn equal_sources_reconcile_to_themselves_node_for_node() {
     let merged = merge(&[fields, fields, fields]).unwrap();
     let source = footer(fields, &[]);
     assert_eq!(*merged.schema, *source.schema_descr().root_schema());
-    for adapters in &merged.leaves {
+    for adapters in merged.leaves.iter() {
         let expected: Vec<_> = (0..merged.descr.num_columns()).map(same).collect();
         assert_eq!(**adapters, expected);
         assert!(adapters.iter().all(LeafAdapter::is_verbatim));

@@ -282,7 +282,7 @@ proptest! {
             .collect();
         let named: Vec<(&str, &FileMetaData)> = footers.iter().map(|f| ("f", f)).collect();
         let merged = reconcile(&named, &Unite::default()).unwrap();
-        for (footer, adapters) in footers.iter().zip(&merged.leaves) {
+        for (footer, adapters) in footers.iter().zip(merged.leaves.iter()) {
             let from = footer.schema_descr().root_schema();
             let rows: Vec<Value> = (0..6).map(|_| inside(from, &mut dice)).collect();
             let conformed: Vec<Value> =
