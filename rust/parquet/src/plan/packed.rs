@@ -254,17 +254,17 @@ mod tests {
     }
 
     #[derive(Serialize)]
-    struct Blocks {
+    struct SentBlocks {
         len: usize,
         each: usize,
         blocks: Vec<String>,
     }
 
     /// What Python sends back of `sources`, after a change.
-    fn blocks_json(sources: &PlanSources, change: impl Fn(&mut Blocks)) -> String {
+    fn blocks_json(sources: &PlanSources, change: impl Fn(&mut SentBlocks)) -> String {
         let (BlockCounts { len, each }, blocks) = sources.clone().into_blocks().unwrap();
         let blocks = blocks.iter().map(|block| BASE64.encode(block)).collect();
-        let mut packed = Blocks { len, each, blocks };
+        let mut packed = SentBlocks { len, each, blocks };
         change(&mut packed);
         serde_json::to_string(&packed).unwrap()
     }
@@ -296,13 +296,13 @@ mod tests {
     #[test]
     fn damaged_blocks_are_named() {
         let packed = sources(600);
-        let read = |change: &dyn Fn(&mut Blocks)| {
+        let read = |change: &dyn Fn(&mut SentBlocks)| {
             let text = blocks_json(&packed, change);
             let read: PlanSources = serde_json::from_str(&text).map_err(|e| e.to_string())?;
             read.iter().collect::<Result<Vec<_>>>().map_err(|e| e.to_string())
         };
         assert_eq!(read(&|_| ()).unwrap().len(), 600);
-        let changes: [&dyn Fn(&mut Blocks); 6] = [
+        let changes: [&dyn Fn(&mut SentBlocks); 6] = [
             &|packed| packed.len = 601,
             &|packed| packed.len = 700,
             &|packed| packed.each = 255,

@@ -219,7 +219,8 @@ impl ObjectWindows {
         match (asked, bytes.filter(|bytes| bytes.len() as u64 == len)) {
             (WindowPlace::Asked(asked), Some(bytes)) => {
                 self.ahead_bytes -= len;
-                self.hold(key, alone(bytes), asked.charge);
+                let bytes = self.blocks.pack(&bytes).unwrap_or_else(|| alone(bytes));
+                self.hold(key, bytes, asked.charge);
             }
             _ => self.remove(key),
         }
@@ -228,6 +229,7 @@ impl ObjectWindows {
     /// Adds a window in memory; as long as the file is open, if it `stays`.
     pub(super) fn add(&mut self, key: WindowKey, bytes: Bytes, charge: Charge, stays: bool) {
         self.insert(key, bytes.len() as u64, stays);
+        let bytes = self.blocks.pack(&bytes).unwrap_or(bytes);
         self.hold(key, bytes, charge);
     }
 
@@ -241,7 +243,7 @@ impl ObjectWindows {
     fn hold(&mut self, key: WindowKey, bytes: Bytes, charge: Charge) {
         self.clock += 1;
         let used = self.clock;
-        let (len, bytes) = (bytes.len(), self.blocks.pack(bytes));
+        let len = bytes.len();
         let Some(window) = self.get(key) else { return };
         window.place = WindowPlace::Memory(Box::new(HeldWindow { bytes, _charge: charge, used }));
         self.bytes += len;
