@@ -70,9 +70,9 @@ pub enum JsonCall {
 }
 
 impl JsonCall {
-    /// Makes the call and returns its report, and with a plan the blocks of its sources, which are bytes.
-    /// Limits and settings of stores among `options` are those of `context` and `stores`, which the
-    /// caller makes.
+    /// Makes the call and returns its report, and with a plan the blocks of its sources, which are
+    /// bytes. Limits and settings of stores among `options` are those of `context` and `stores`,
+    /// which the caller makes.
     ///
     /// ```
     /// use std::collections::BTreeMap;

@@ -314,6 +314,29 @@ fn all_ids(builder: ColumnChunkMetaDataBuilder) -> ColumnChunkMetaDataBuilder {
         }])
 }
 
+#[test]
+fn sizes_in_footers_that_no_file_has_change_no_row() {
+    let order = SortOrder::try_parse("a").unwrap();
+    let mut numbers = Numbers(7);
+    let sources: Vec<Vec<u8>> = (0..2)
+        .map(|_| {
+            let mut rows = rows_of(&WORDS, &mut numbers, 400, true);
+            rows.sort_by(|x, y| compare(&order, x, y));
+            let bytes = file(&rows, 100, |p| p);
+            with_chunks(&bytes, |_, chunk| chunk.set_total_uncompressed_size(i64::MAX))
+        })
+        .collect();
+    let bench = Bench::new("sizes", &sources, "a");
+    for (outputs, target_file_size) in [(None, None), (Some(3), None), (None, Some(4000))] {
+        let options = MergeOptions { outputs, target_file_size, ..bench.options.clone() };
+        let plan = super::plan(&options, &Bench::context()).unwrap();
+        assert_eq!((plan.rows, plan.sources.len()), (800, 2));
+        let options =
+            MergeOptions { out: bench.out(&format!("{outputs:?}{target_file_size:?}")), ..options };
+        assert_eq!(super::merge(&options, &Bench::context()).unwrap().rows_out, 800);
+    }
+}
+
 /// Merges an honest source with one whose footer is changed; gives whether ranks were tried, and
 /// whether they broke.
 fn with_footer(
