@@ -27,10 +27,13 @@ def _call(
     *more: object,
 ) -> dict[str, Any]:
     bucket = _reach(options, storage_options)
-    try:
-        text = json.dumps(options)
-    except TypeError as cause:
-        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+
+    def text() -> str:
+        try:
+            return json.dumps(options)
+        except TypeError as cause:
+            raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+
     with watched(function.__name__) as call:
         report = parsed(function(text, _teller(progress), bucket, *more))
         call.done(report)

@@ -81,7 +81,7 @@ impl JsonCall {
     ///
     /// let context = Context::new(64 << 20);
     /// let stores = Stores::try_new(&BTreeMap::new(), &context)?;
-    /// let options = r#"{"sources": ["Cargo.toml"]}"#;
+    /// let options = r#"{"sources": ["Cargo.toml"]}"#.to_owned();
     /// let (files, blocks) = JsonCall::List.run(options, &stores, &context)?;
     /// assert_eq!((files.as_str(), blocks.len()), (r#"["Cargo.toml"]"#, 0));
     /// # Ok::<(), plait_core::Error>(())
@@ -92,18 +92,18 @@ impl JsonCall {
     /// read, and those of the call.
     pub fn run(
         self,
-        options: &str,
+        options: String,
         stores: &Stores,
         context: &Context,
     ) -> Result<(String, Vec<Box<[u8]>>)> {
         let call = Reach { options, stores, context };
         let report = match self {
             Self::Plan => {
-                let (plan, blocks) = plan_in(from_json(options)?, stores, context)?.packed()?;
+                let (plan, blocks) = plan_in(call.read()?, stores, context)?.packed()?;
                 return Ok((to_json(&plan)?, blocks));
             }
             Self::ReadPlan => {
-                let (plan, blocks) = read_plan(&from_json(options)?)?;
+                let (plan, blocks) = read_plan(&call.read()?)?;
                 return Ok((to_json(&plan)?, blocks));
             }
             Self::Merge => call.run(merge_in),
@@ -131,17 +131,22 @@ impl JsonCall {
 
 /// What every call takes.
 struct Reach<'a> {
-    options: &'a str,
+    options: String,
     stores: &'a Stores,
     context: &'a Context,
 }
 
 impl Reach<'_> {
     fn run<O: DeserializeOwned, R: Serialize>(
-        &self,
+        self,
         call: impl FnOnce(&O, &Stores, &Context) -> Result<R>,
     ) -> Result<String> {
-        let report = call(&from_json(self.options)?, self.stores, self.context)?;
-        to_json(&report)
+        let Self { stores, context, .. } = self;
+        to_json(&call(&self.read()?, stores, context)?)
+    }
+
+    /// The options, whose text goes: it may name a million files.
+    fn read<O: DeserializeOwned>(self) -> Result<O> {
+        from_json(&self.options)
     }
 }

@@ -22,7 +22,7 @@ use crate::options::MergeOptions;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::selection::Selection;
 use crate::source::Source;
-use crate::store::{Location, ObjectVersion, RangeReader, Stores, Wanted, is_denied};
+use crate::store::{Location, RangeReader, Stores, Wanted, is_denied};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them
 /// at a time, one per core if that is none.
@@ -161,7 +161,7 @@ fn open_each_by<T: Send>(
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
-        match watched(&paths[i], stores, context).and_then(|store| open(id, store)) {
+        match stores.open_source(&paths[i], context).and_then(|store| open(id, store)) {
             Ok(source) => Ok(Ok(source)),
             Err(e) if is_of_the_file(&e) => Ok(Err(e)),
             Err(e) => Err(e),
@@ -217,7 +217,7 @@ pub(crate) fn open_source(
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
-    Source::open(id, watched(path, stores, context)?)
+    Source::open(id, stores.open_source(path, context)?)
 }
 
 /// The same for one of several, with a footer in `pool`.
@@ -231,86 +231,7 @@ pub(crate) fn open_source_in(
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
-    Source::open_in(pool, id, watched(path, stores, context)?)
-}
-
-fn watched(path: &str, stores: &Stores, context: &Context) -> Result<Arc<dyn RangeReader>> {
-    let inner = stores.open(path)?;
-    Ok(Arc::new(Watched { inner, context: context.clone() }))
-}
-
-/// A store whose reads can be made to fail by tests.
-struct Watched {
-    inner: Arc<dyn RangeReader>,
-    context: Context,
-}
-
-impl Watched {
-    fn fault(&self) -> Result<()> {
-        self.context.faults().check("read").map_err(|e| {
-            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
-        })
-    }
-}
-
-impl RangeReader for Watched {
-    fn path(&self) -> &str {
-        self.inner.path()
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
-        self.fault()?;
-        self.context.counters().add_read(range.end.saturating_sub(range.start));
-        self.inner.read(range)
-    }
-
-    fn read_and_keep(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
-        self.fault()?;
-        self.context.counters().add_read(range.end.saturating_sub(range.start));
-        self.inner.read_and_keep(range)
-    }
-
-    fn takes_hints(&self) -> bool {
-        self.inner.takes_hints()
-    }
-
-    fn will_read(&self, range: std::ops::Range<u64>, end: u64) {
-        self.inner.will_read(range, end);
-    }
-
-    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.fault()?;
-        self.context.counters().add_read(out.len() as u64);
-        self.inner.read_into(offset, out)
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        self.inner.check_unchanged()
-    }
-
-    fn version(&self) -> Option<String> {
-        self.inner.version()
-    }
-
-    fn written_at(&self) -> Option<std::time::SystemTime> {
-        self.inner.written_at()
-    }
-
-    fn footer_bytes(&self) -> Option<u64> {
-        self.inner.footer_bytes()
-    }
-
-    fn is_local(&self) -> bool {
-        self.inner.is_local()
-    }
-
-    fn object(&self) -> Option<ObjectVersion> {
-        self.inner.object()
-    }
+    Source::open_in(pool, id, stores.open_source(path, context)?)
 }
 
 #[cfg(test)]

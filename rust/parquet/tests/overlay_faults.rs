@@ -51,7 +51,7 @@ fn fail_everywhere(name: &str, rows_per_group: usize, check: &str) {
             Ok(())
         };
         let context = Context::with_faults(64_000_000, Box::new(fault));
-        let call = |stores| JsonCall::OverlayFiles.run(&options, &stores, &context);
+        let call = |stores| JsonCall::OverlayFiles.run(options.clone(), &stores, &context);
         let outcome = Stores::try_new(&Default::default(), &context).and_then(call);
         assert_eq!(context.held_bytes(), 0, "memory is still accounted");
         let Some(operation) = operation.lock().unwrap().take() else {

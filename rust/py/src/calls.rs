@@ -5,7 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! One line of the table is one function; all of them take the same arguments.
+//! One line of the table is one function; all of them take the same arguments. Options are a text, or
+//! a function that gives one.
 //!
 //! # Not here
 //! Functions that take or return Arrow data (`lib`); JSON (`plait_parquet::JsonCall`).
@@ -34,8 +35,14 @@ type Answer = (String, Vec<Box<[u8]>>);
 type PlanAnswer<'py> = (String, Bound<'py, PyList>);
 
 /// Makes `call` behind the gate.
-fn run(py: Python<'_>, call: JsonCall, options: &str, given: Given) -> PyResult<Answer> {
-    let reached = reach(options, given.bucket);
+fn run(
+    py: Python<'_>,
+    call: JsonCall,
+    options: &Bound<'_, PyAny>,
+    given: Given,
+) -> PyResult<Answer> {
+    let options = text(options)?;
+    let reached = reach(&options, given.bucket);
     let (context, stores) = reached.map_err(|e: Error| crate::errors::exception(py, &e))?;
     remember(given.known, &stores);
     // The last to hold the stores is the call's own thread: it may wait for requests to end.
@@ -43,12 +50,21 @@ fn run(py: Python<'_>, call: JsonCall, options: &str, given: Given) -> PyResult<
     enter(py, &context, given.progress, make)
 }
 
+/// A text, or what a function gives: nobody holds that while the call is made, and the names of a
+/// million files take 50 MB.
+fn text(options: &Bound<'_, PyAny>) -> PyResult<String> {
+    match options.is_callable() {
+        true => options.call0()?.extract(),
+        false => options.extract(),
+    }
+}
+
 /// Plans a merge.
 #[pyfunction]
 #[pyo3(signature = (options, progress=None, bucket=None, known=None))]
 fn plan<'py>(
     py: Python<'py>,
-    options: &str,
+    options: &Bound<'py, PyAny>,
     progress: Option<Py<PyAny>>,
     bucket: Option<Py<PyAny>>,
     known: Option<Py<PyKnown>>,
@@ -59,7 +75,7 @@ fn plan<'py>(
 
 /// Checks a plan, which is JSON and one of the options.
 #[pyfunction]
-fn read_plan<'py>(py: Python<'py>, options: &str) -> PyResult<PlanAnswer<'py>> {
+fn read_plan<'py>(py: Python<'py>, options: &Bound<'py, PyAny>) -> PyResult<PlanAnswer<'py>> {
     let given = Given { progress: None, bucket: None, known: None };
     with_blocks(py, run(py, JsonCall::ReadPlan, options, given)?)
 }
@@ -82,7 +98,7 @@ macro_rules! calls {
             #[pyo3(signature = (options, progress=None, bucket=None, known=None))]
             fn $name(
                 py: Python<'_>,
-                options: &str,
+                options: &Bound<'_, PyAny>,
                 progress: Option<Py<PyAny>>,
                 bucket: Option<Py<PyAny>>,
                 known: Option<Py<PyKnown>>,

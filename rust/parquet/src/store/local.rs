@@ -18,18 +18,19 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use super::descriptors::{DescriptorSlot, Descriptors, HELD_FILES_MAX};
+use super::descriptors::{DescriptorId, Descriptors, HELD_FILES_MAX};
 use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{RangeReader, changed, check_range, not_found, short_read};
+use super::watched::Watch;
 
 /// The descriptors of the process.
-static DESCRIPTORS: Descriptors<LocalReader> = Descriptors::new(HELD_FILES_MAX);
+static DESCRIPTORS: Descriptors = Descriptors::new(HELD_FILES_MAX);
 
 /// A local file. There may be a million of them.
 pub(super) struct LocalReader {
@@ -37,9 +38,9 @@ pub(super) struct LocalReader {
     /// Where it is, unless the location is its path.
     path: Option<Box<PathBuf>>,
     identity: Identity,
-    descriptor: DescriptorSlot,
-    /// This reader, which holds the descriptor when the file is opened again.
-    reader: Weak<Self>,
+    descriptor: DescriptorId,
+    /// Who counts its reads, if anybody does.
+    watch: Option<Watch>,
 }
 
 /// A version of a file by when it was written.
@@ -71,8 +72,8 @@ impl Identity {
 }
 
 impl LocalReader {
-    /// Opens the file at `path`; errors name it `location`.
-    pub(super) fn open(path: &Path, location: &str) -> Result<Arc<Self>> {
+    /// Opens the file at `path`; errors name it `location`, and `watch` counts its reads.
+    pub(super) fn open(path: &Path, location: &str, watch: Option<Watch>) -> Result<Self> {
         let (path, (file, metadata)) = match open_file(path, location) {
             Err(e) if e.kind() == Kind::SourceNotFound => {
                 let path = moved(path).ok_or(e)?;
@@ -91,21 +92,21 @@ impl LocalReader {
                 .with_path(location)
                 .with_hint("pipes and devices cannot be read by position; copy to a file first"));
         }
-        let opened = Arc::new_cyclic(|reader| Self {
+        let descriptor = DESCRIPTORS.another();
+        DESCRIPTORS.hold(&descriptor, Arc::new(file));
+        Ok(Self {
             path: Some(path).filter(|path| path.as_os_str() != location).map(Box::new),
             location: location.into(),
             identity: Identity::of(&metadata),
-            descriptor: DescriptorSlot::default(),
-            reader: Weak::clone(reader),
-        });
-        DESCRIPTORS.hold(&opened, Arc::new(file));
-        Ok(opened)
+            descriptor,
+            watch,
+        })
     }
 }
 
-impl AsRef<DescriptorSlot> for LocalReader {
-    fn as_ref(&self) -> &DescriptorSlot {
-        &self.descriptor
+impl Drop for LocalReader {
+    fn drop(&mut self) {
+        DESCRIPTORS.close(&self.descriptor);
     }
 }
 
@@ -152,8 +153,11 @@ impl RangeReader for LocalReader {
 
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let range = offset..offset.saturating_add(out.len() as u64);
+        if let Some(watch) = &self.watch {
+            watch.read(&range, &self.location)?;
+        }
         check_range(&range, self.len(), &self.location)?;
-        let file = match self.descriptor.file() {
+        let file = match DESCRIPTORS.file(&self.descriptor) {
             Some(file) => file,
             None => {
                 // It was there when the source was opened.
@@ -163,9 +167,7 @@ impl RangeReader for LocalReader {
                     return Err(changed(&self.location));
                 }
                 let file = Arc::new(file);
-                if let Some(reader) = self.reader.upgrade() {
-                    DESCRIPTORS.hold(&reader, Arc::clone(&file));
-                }
+                DESCRIPTORS.hold(&self.descriptor, Arc::clone(&file));
                 file
             }
         };
@@ -295,8 +297,8 @@ pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io
 mod tests {
     use super::*;
 
-    fn open(path: &str) -> Result<Arc<LocalReader>> {
-        LocalReader::open(Path::new(path), path)
+    fn open(path: &str) -> Result<LocalReader> {
+        LocalReader::open(Path::new(path), path, None)
     }
 
     /// A directory of its own for one test, removed at the end.
@@ -366,11 +368,11 @@ mod tests {
     fn files_beyond_the_descriptor_limit_are_read_all_the_same() {
         let dir = Dir::new("many");
         let path = dir.file("a", b"0123456789");
-        let store = LocalReader::open(Path::new(&path), &path).unwrap();
-        store.descriptor.close();
+        let store = open(&path).unwrap();
+        DESCRIPTORS.close(&store.descriptor);
         assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
-        assert!(store.descriptor.file().is_some(), "it is opened once");
-        store.descriptor.close();
+        assert!(DESCRIPTORS.file(&store.descriptor).is_some(), "it is opened once");
+        DESCRIPTORS.close(&store.descriptor);
         std::fs::write(&path, b"01234567890").unwrap();
         assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
         std::fs::remove_file(&path).unwrap();

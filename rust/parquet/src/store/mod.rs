@@ -44,6 +44,7 @@ mod settings;
 pub(crate) mod table;
 pub(crate) mod temp;
 mod upload;
+mod watched;
 mod window_blocks;
 mod window_cache;
 mod window_file;
@@ -59,8 +60,10 @@ pub(crate) use local::{read_exact_at, write_all_at};
 pub use prefetched::Prefetched;
 pub(crate) use prefetched::RecordingReader;
 #[cfg(test)]
+pub(crate) use reader::ObjectVersion;
+#[cfg(test)]
 pub(crate) use reader::check_range;
-pub(crate) use reader::{ObjectVersion, RangeReader, is_denied};
+pub(crate) use reader::{RangeReader, is_denied};
 pub use registry::Stores;
 pub(crate) use registry::{Location, open_local};
 pub use root::Found;

@@ -20,6 +20,7 @@ use url::Url;
 use super::bucket::{Bucket, Place};
 use super::prefetched::Prefetched;
 use super::reader::RangeReader;
+use super::watched::{Watch, Watched};
 use super::wire::Traffic;
 use super::{coalesce, driver, local, object, prefetched, remote, settings, window_cache};
 use crate::runtime::Context;
@@ -105,20 +106,44 @@ impl Stores {
             Some(file) => {
                 let is_local = matches!(self.locate(location)?, Location::Local(_));
                 let (stores, at) = (self.clone(), location.to_owned());
-                let open = Box::new(move || stores.open_anew(&at));
+                let open = Box::new(move || stores.open_anew(&at, None));
                 prefetched::CachedReader::open(location, file, is_local, open)
             }
-            None => self.open_anew(location),
+            None => self.open_anew(location, None),
         }
     }
 
-    fn open_anew(&self, location: &str) -> Result<Arc<dyn RangeReader>> {
+    /// The same of a source of a call, whose reads are counted.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_source(
+        &self,
+        location: &str,
+        context: &Context,
+    ) -> Result<Arc<dyn RangeReader>> {
+        let watch = Watch::of(context);
+        let is_known = self.0.known.get().is_some_and(|known| known.of(location).is_some());
+        match is_known {
+            true => Ok(Arc::new(Watched { inner: self.open(location)?, watch })),
+            false => self.open_anew(location, Some(watch)),
+        }
+    }
+
+    fn open_anew(&self, location: &str, watch: Option<Watch>) -> Result<Arc<dyn RangeReader>> {
         match self.locate(location)? {
-            Location::Local(path) => Ok(local::LocalReader::open(&path, location)?),
+            Location::Local(path) => {
+                Ok(Arc::new(local::LocalReader::open(&path, location, watch)?))
+            }
             Location::Object(place) => {
                 let tail_max = coalesce::TAIL_BYTES;
                 let (file, tail) = object::ObjectFile::open(place, location, tail_max)?;
-                Ok(Arc::new(coalesce::Coalesced::new(Arc::new(file), tail, &self.0.windows)))
+                let inner = coalesce::Coalesced::new(Arc::new(file), tail, &self.0.windows);
+                let inner: Arc<dyn RangeReader> = Arc::new(inner);
+                Ok(match watch {
+                    Some(watch) => Arc::new(Watched { inner, watch }),
+                    None => inner,
+                })
             }
         }
     }
@@ -181,7 +206,7 @@ impl Stores {
 /// # Errors
 /// As [`Stores::open`].
 pub(crate) fn open_local(path: &Path) -> Result<Arc<dyn RangeReader>> {
-    Ok(local::LocalReader::open(path, &path.display().to_string())?)
+    Ok(Arc::new(local::LocalReader::open(path, &path.display().to_string(), None)?))
 }
 
 /// A location, understood.
