@@ -128,7 +128,7 @@ pub(crate) fn decode_page(
         };
         let rows = match rep.is_empty() {
             true => parts.num_values,
-            false => rep.iter().filter(|rep| **rep == 0).count(),
+            false => occurrences(&rep, 0),
         };
         Contents { rows, rep, def, def_max: shape.def_max, values, value_count }
     } else {
@@ -150,7 +150,7 @@ pub(crate) fn rows_of(page: &Page, shape: &PageShape) -> Result<usize> {
     let rep_max = u8::try_from(shape.descr.max_rep_level()).map_err(|_| too_deep())?;
     let mut rep: Vec<u8> = Vec::new();
     decode(&parts.rep, width_of(u32::from(rep_max)), parts.num_values, &mut rep)?;
-    Ok(rep.iter().filter(|rep| **rep == 0).count())
+    Ok(occurrences(&rep, 0))
 }
 
 /// Takes a data page apart.

@@ -121,6 +121,21 @@ impl Dictionary {
         }
     }
 
+    /// Bytes of the values of `ids` without prefixes.
+    ///
+    /// # Panics
+    /// When there is no such value.
+    #[must_use]
+    pub(crate) fn value_bytes(&self, ids: &[u32]) -> usize {
+        match self.layout {
+            Layout::Fixed(width) => width * ids.len(),
+            Layout::Prefixed => {
+                let len = |id: &u32| self.starts[*id as usize + 1] - self.starts[*id as usize];
+                ids.iter().map(|id| len(id) as usize).sum::<usize>() - 4 * ids.len()
+            }
+        }
+    }
+
     /// The values of `ids`, one behind the other, as a plain page holds them.
     ///
     /// # Panics
@@ -319,6 +334,15 @@ mod tests {
         let united = union.finish().unwrap();
         let values: Vec<&[u8]> = (0..united.len()).map(|id| united.value(id)).collect();
         assert_eq!(values, [b"a", b"b", b"c", b"d"]);
+    }
+
+    #[test]
+    fn bytes_of_values_have_no_prefixes() {
+        let texts = dictionary(&[b"one", b"", b"three"]);
+        assert_eq!(texts.value_bytes(&[0, 0, 2, 1]), 11);
+        assert_eq!(texts.value_bytes(&[1]), 0);
+        let numbers = Dictionary::new(Layout::Fixed(4), Bytes::from_static(&[0; 8]), 2).unwrap();
+        assert_eq!(numbers.value_bytes(&[1, 1, 0]), 12);
     }
 
     #[test]

@@ -4,11 +4,38 @@
 //! # Cost
 //! A fraction of a nanosecond a value.
 
+/// A sum of so many flags fits a byte. They fill whole registers: a rest costs as much as all others.
+const FLAGS_OF_A_SUM: usize = 192;
+
 /// How often `wanted` occurs: in sums of bytes, which lie side by side in a register.
 #[must_use]
 pub(crate) fn occurrences(all: &[u8], wanted: u8) -> usize {
     let part = |part: &[u8]| part.iter().map(|level| u8::from(*level == wanted)).sum::<u8>();
-    all.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(part(chunk))).sum()
+    let (whole, rest) = all.as_chunks::<FLAGS_OF_A_SUM>();
+    let sum: usize = whole.iter().map(|chunk| usize::from(part(chunk))).sum();
+    sum + usize::from(part(rest))
+}
+
+/// Adds the places of all zeros to `places`. Bytes are looked at eight at a time, as few rows begin in
+/// long lists, and without a branch for each where some are zero, as short lists differ in length.
+pub(crate) fn add_zeros(all: &[u8], places: &mut Vec<u32>) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (whole, rest) = all.as_chunks::<8>();
+    let mut at = 0_u32;
+    for chunk in whole {
+        let word = u64::from_le_bytes(*chunk);
+        // Not 0 if a byte is zero: only then does subtracting set a high bit that was not set.
+        if word.wrapping_sub(ONES) & !word & (ONES << 7) != 0 {
+            let (mut found, mut count) = ([0; 8], 0);
+            for (at, byte) in (at..).zip(chunk) {
+                found[count & 7] = at;
+                count += usize::from(*byte == 0);
+            }
+            places.extend_from_slice(&found[..count]);
+        }
+        at += 8;
+    }
+    places.extend((at..).zip(rest).filter(|(_, byte)| **byte == 0).map(|(at, _)| at));
 }
 
 /// The greatest, 0 without any.
@@ -62,6 +89,10 @@ mod tests {
                 prop_assert_eq!(occurrences(&all, wanted), by_eye);
             }
             prop_assert_eq!(greatest(&all), all.iter().copied().max().unwrap_or(0));
+            let mut zeros = vec![7];
+            add_zeros(&all, &mut zeros);
+            let by_eye = (0..).zip(&all).filter(|(_, one)| **one == 0).map(|(at, _)| at);
+            prop_assert_eq!(zeros, [7].into_iter().chain(by_eye).collect::<Vec<u32>>());
         }
 
         #[test]

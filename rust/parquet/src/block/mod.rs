@@ -133,8 +133,7 @@ impl Block {
         let Contents { mut rows, rep, def, def_max, values, value_count } = contents;
         let mut level_starts = Vec::new();
         if !rep.is_empty() {
-            let starts = rep.iter().enumerate().filter(|(_, rep)| **rep == 0);
-            level_starts.extend(starts.map(|(at, _)| at as u32));
+            fold::add_zeros(&rep, &mut level_starts);
             rows = level_starts.len();
             level_starts.push(rep.len() as u32);
         }

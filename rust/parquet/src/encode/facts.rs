@@ -83,8 +83,7 @@ impl ValueFacts {
     #[must_use]
     pub(crate) fn of_ids(order: ValueOrder, layout: Layout, ids: &Ids, numbers: &[u32]) -> Self {
         let (bounds, nans) = ids.bounds(order, layout, numbers);
-        let len = |id: &u32| ids.dictionary.value(*id as usize).len();
-        let bytes = (layout == Layout::Prefixed).then(|| numbers.iter().map(len).sum());
+        let bytes = (layout == Layout::Prefixed).then(|| ids.dictionary.value_bytes(numbers));
         Self { bounds, nans, bytes }
     }
 }
@@ -206,13 +205,14 @@ fn histogram(all: &[u8], max: i16, levels: usize) -> Vec<i64> {
     let mut counts = vec![0_i64; max + 1];
     match all.is_empty() {
         true => counts[max] = levels as i64,
-        // A pass a level is faster than a table: comparing bytes takes no memory. The last level is
-        // what is left.
+        // A pass a level is faster than a table: comparing bytes takes no memory. The level of values
+        // comes first: it may be the only one. Level 0 is what is left.
         false if counts.len() <= 8 => {
-            for (n, count) in counts.iter_mut().enumerate().take(max) {
-                *count = occurrences(all, n as u8) as i64;
+            let mut left = levels as i64;
+            for (n, count) in counts.iter_mut().enumerate().rev() {
+                *count = if n == 0 || left == 0 { left } else { occurrences(all, n as u8) as i64 };
+                left -= *count;
             }
-            counts[max] = levels as i64 - counts[..max].iter().sum::<i64>();
         }
         false => all.iter().for_each(|level| counts[usize::from(*level)] += 1),
     }

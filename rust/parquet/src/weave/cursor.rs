@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::block::fold::occurrences;
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
 use crate::encode::PageBuffer;
 use crate::encode::buffer::PageAppender;
@@ -344,10 +345,7 @@ impl SourceCursor {
     pub(super) fn skip(&mut self, rows: usize, layout: Layout, def_max: u8) {
         let values = match (&self.rows, &self.block) {
             (Rows::Flat, _) => rows,
-            (Rows::Nullable, _) => {
-                let def = &self.def[self.row..self.row + rows];
-                def.iter().filter(|level| **level == def_max).count()
-            }
+            (Rows::Nullable, _) => occurrences(&self.def[self.row..self.row + rows], def_max),
             (Rows::Repeated, Some(block)) => {
                 (self.row..self.row + rows).map(|row| block.values(row).len()).sum()
             }

@@ -22,6 +22,7 @@ use plait_core::{Error, Kind, Result};
 use super::context::{LeafContext, PageOut};
 use super::cursors::SourceCursors;
 use super::gather::gather;
+use crate::block::fold::add_zeros;
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Dictionary, Layout};
 use crate::encode::PageBuffer;
@@ -129,9 +130,8 @@ impl HeldRows {
     fn find_rows(&mut self) -> Result<()> {
         let repeats = !self.rep.is_empty();
         if repeats {
-            let starts = self.rep.iter().enumerate().filter(|(_, rep)| **rep == 0);
             self.level_starts = Vec::with_capacity(self.rows + 1);
-            self.level_starts.extend(starts.map(|(at, _)| at as u32));
+            add_zeros(&self.rep, &mut self.level_starts);
             self.level_starts.push(self.rep.len() as u32);
         }
         if !self.def.is_empty() {
