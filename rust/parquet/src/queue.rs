@@ -11,8 +11,8 @@
 //! Chunks are taken in the order of batches and leaves, whoever wove them. A leaf of a batch starts
 //! when the same leaf of the batch before it is done, so that what is learned of a leaf does not
 //! depend on threads. A batch is put in order when it is asked for; at most two are here. A thread
-//! that has nothing else packs pages of another's leaf; packing never waits, so nobody waits in a
-//! circle. A leaf that there is no memory for starts when another is done, and smaller ones go
+//! that has nothing else packs pages of another's leaf, or unpacks those that it reads next; neither
+//! ever waits, so nobody waits in a circle. A leaf that there is no memory for starts when another is done, and smaller ones go
 //! before it; one at a time always goes. A panic of a worker is an error of the merge.
 //!
 //! # Not here
@@ -43,6 +43,9 @@ pub(crate) trait Work: Sync {
 
     /// Whether there is memory to weave another leaf of a batch.
     fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
+
+    /// Whether there is memory for so many bytes that can wait.
+    fn has_room(&self, bytes: u64) -> bool;
 
     /// Weaves a leaf of a batch: a chunk for each of its row groups.
     fn weave(&self, batch: &Self::Batch, leaf: usize, share: &dyn SharedWork)
@@ -140,7 +143,7 @@ struct QueueState<B> {
     running: usize,
     /// The batch that is taken, and the one behind it.
     batches: VecDeque<Result<Option<QueuedBatch<B>>>>,
-    /// Pages that anybody may pack.
+    /// Pages that anybody may pack or unpack.
     pages: VecDeque<PageTask>,
     /// How long leaves took the last time.
     spent: BTreeMap<usize, Duration>,
@@ -259,7 +262,7 @@ impl<W: Work> Queue<'_, W> {
             };
             drop(state);
             match task {
-                // A page that panics stays unpacked, which whoever wrote it finds.
+                // What a page that panics should have become is missed by whoever offered it.
                 Task::Page(page) => drop(catch_unwind(AssertUnwindSafe(|| page()))),
                 Task::Order => self.order(),
                 Task::Leaf(batch, place, leaf) => self.weave(&batch, place, leaf),
@@ -363,8 +366,12 @@ fn panicked(what: &str) -> Error {
 }
 
 impl<W: Work> SharedWork for Queue<'_, W> {
-    fn is_idle(&self) -> bool {
-        self.idle.load(Ordering::Relaxed) > 0
+    fn idle(&self) -> usize {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        self.work.has_room(bytes)
     }
 
     fn pages(&self) -> usize {

@@ -32,7 +32,7 @@ use super::index::{ChunkIndex, KnownPage};
 use super::{Block, Contents, Dictionary, Layout, Values};
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
 use crate::page::pages::Stored;
-use crate::page::{PageLoc, Pages, guard};
+use crate::page::{PageLoc, Pages, Unpacking, guard};
 use crate::runtime::{Charge, Context};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -228,6 +228,17 @@ impl BlockReader {
         let stored = taken.ok_or_else(no_page)?;
         self.row += stored.place.rows;
         Ok(stored)
+    }
+
+    /// Takes the next page of the row group before it is asked for, if there `is_room` for its bytes,
+    /// for another thread to unpack it.
+    pub(crate) fn unpack_ahead(
+        &mut self,
+        is_room: impl Fn(usize) -> bool,
+    ) -> Option<Arc<Unpacking>> {
+        let From::PagedChunk(paged) = &mut self.from else { return None };
+        let group = paged.group.as_mut().filter(|group| self.row < group.end)?;
+        group.pages.unpack_ahead(is_room)
     }
 
     /// Decodes a page that was taken.

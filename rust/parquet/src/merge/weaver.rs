@@ -129,12 +129,15 @@ impl Work for Weaver<'_> {
     }
 
     fn fits(&self, batch: &Batch, leaf: usize) -> bool {
-        let context = &self.weaving.context;
         let cursor_bytes = self.cursor_bytes.get(leaf).copied().unwrap_or(0);
         let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
         let cursors = cursor_bytes.saturating_mul(sources.unwrap_or(0) as u64);
-        let enough = self.prepared.sizes.enough_bytes as u64;
-        context.account().held_bytes().saturating_add(cursors) <= enough
+        self.has_room(cursors)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let held = self.weaving.context.account().held_bytes();
+        held.saturating_add(bytes) <= self.prepared.sizes.enough_bytes as u64
     }
 
     fn weave(&self, batch: &Batch, leaf: usize, share: &dyn SharedWork) -> Result<Vec<Chunk>> {

@@ -29,12 +29,14 @@ mod stored;
 #[path = "tests/files.rs"]
 pub(crate) mod testing;
 pub(crate) mod unpack;
+mod unpacking;
 mod write;
 
 pub(crate) use kept::Kept;
 pub(crate) use locate::{Locations, PageLoc};
 pub(crate) use pages::Pages;
 pub(crate) use stored::stored_into_page;
+pub(crate) use unpacking::Unpacking;
 
 pub(crate) use crate::guard::{guard, unwrap_error, wrap_error};
 

@@ -12,7 +12,7 @@
 //! holds a slice of it.
 //!
 //! # Cost
-//! One read-ahead window and the page in flight. Skipped pages are never read or unpacked.
+//! One read-ahead window, the page in flight, and one ahead of it where threads are idle. Skipped pages are never read or unpacked.
 //!
 //! # Not here
 //! Finding the pages (`locate`); decoding them (parquet's `ColumnReader`).
@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::Encoding;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use plait_core::{Error, Kind, Result};
@@ -32,6 +32,7 @@ use super::locate::{Locations, PageLoc, count_rows};
 pub(crate) use super::stored::{Held, Stored};
 use super::stored::{check_count, check_flat, into_page};
 use super::unpack::{Unpacker, check_fits};
+use super::unpacking::Unpacking;
 use super::{SMALL_CHUNK_BYTES, guard, wrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
@@ -53,6 +54,8 @@ pub(crate) struct Pages {
     was_given_back: bool,
     next: usize,
     window: ReadAhead,
+    /// The page of that number, if it was taken before it is asked for.
+    ahead: Option<(usize, Result<Stored>)>,
 }
 
 /// What became of the dictionary page.
@@ -117,6 +120,7 @@ impl Pages {
             was_given_back: false,
             next,
             window: ReadAhead::default(),
+            ahead: None,
             locations,
         };
         Ok((pages, rows_to_skip))
@@ -169,12 +173,43 @@ impl Pages {
     pub(crate) fn next_stored(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         self.context.check_cancelled()?;
-        let stored = self
-            .take(page.offset, page.len, self.next)
-            .and_then(|bytes| self.parse(bytes, Some(page)))
-            .map_err(|e| self.place(e, page.offset))?;
+        let stored = match self.ahead.take() {
+            Some((number, stored)) if number == self.next => stored?,
+            _ => self.stored_at(page)?,
+        };
         self.next += 1;
         Ok(Some(stored))
+    }
+
+    fn stored_at(&mut self, page: PageLoc) -> Result<Stored> {
+        self.take(page.offset, page.len, self.next)
+            .and_then(|bytes| self.parse(bytes, Some(page)))
+            .map_err(|e| self.place(e, page.offset))
+    }
+
+    /// Takes the next data page before it is asked for, if there `is_room` for its bytes, for a thread
+    /// that has nothing to do to unpack it. What is wrong with it is said when it is asked for.
+    pub(crate) fn unpack_ahead(
+        &mut self,
+        is_room: impl Fn(usize) -> bool,
+    ) -> Option<Arc<Unpacking>> {
+        let page = self.peek()?;
+        let is_ahead = self.ahead.as_ref().is_some_and(|(number, _)| *number == self.next);
+        let is_packed = self.unpacker.codec() != Compression::UNCOMPRESSED;
+        if is_ahead || !is_packed || !is_room(page.len as usize) {
+            return None;
+        }
+        let mut stored = self.stored_at(page);
+        let unpacking = stored.as_mut().ok().and_then(|stored| {
+            let Held::Here(bytes) = &stored.held else { return None };
+            is_room(stored.header.uncompressed_len as usize).then(|| {
+                let (header, body) = (stored.header.clone(), bytes.slice(stored.header_len..));
+                let unpacking = Arc::new(Unpacking::new(header, body, self.unpacker.clone()));
+                Arc::clone(stored.unpacking.insert(unpacking))
+            })
+        });
+        self.ahead = Some((self.next, stored));
+        unpacking
     }
 
     /// Takes the next data page as [`next_stored`](Self::next_stored) does, but leaves its body in
@@ -186,6 +221,7 @@ impl Pages {
     pub(crate) fn next_in_place(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         let is_here = self.window.holds(page.offset, page.len as usize).is_some();
+        let is_here = is_here || self.ahead.is_some();
         if self.level_max > 0 || page.len <= HEADER_READ_BYTES || is_here || !self.store.is_local()
         {
             return self.next_stored();
@@ -215,7 +251,10 @@ impl Pages {
         let page = stored.is_data.then_some(&stored.place);
         let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         guard(|| {
-            let buf = self.unpacker.unpack(&stored.header, &body)?;
+            let buf = match &stored.unpacking {
+                Some(unpacking) => unpacking.take()?,
+                None => self.unpacker.unpack(&stored.header, &body)?,
+            };
             if let Some(page) = page.filter(|_| self.level_max > 0) {
                 self.check_repeated(&stored.header, page, &buf)?;
             }
@@ -405,7 +444,8 @@ impl Pages {
             rows: 0,
             row_aligned: true,
         });
-        Ok(Stored { place, number: self.next, header, header_len, held, is_data })
+        let (number, unpacking) = (self.next, None);
+        Ok(Stored { place, number, header, header_len, held, is_data, unpacking })
     }
 
     /// Checks that a data page of a leaf that repeats has as many rows as its place says, and

@@ -12,6 +12,7 @@ use plait_core::{Error, Kind, Result};
 use super::header::{PageHeader, PageKind};
 use super::levels::LevelCount;
 use super::locate::PageLoc;
+use super::unpacking::Unpacking;
 use crate::store::RangeReader;
 
 /// A page as it is stored, header included.
@@ -26,6 +27,8 @@ pub(crate) struct Stored {
     pub(super) header_len: usize,
     pub(super) held: Held,
     pub(super) is_data: bool,
+    /// Who unpacks it, if it was offered to others.
+    pub(super) unpacking: Option<Arc<Unpacking>>,
 }
 
 /// Where the bytes of a stored page are.

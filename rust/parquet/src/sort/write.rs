@@ -419,11 +419,14 @@ impl Work for SortWork<'_> {
     }
 
     fn fits(&self, chunk: &SortedChunk, leaf: usize) -> bool {
-        let sort = self.sort;
-        let Some(row_bytes) = sort.row_bytes.get(leaf) else { return true };
-        let bytes = row_bytes * chunk.order.len() as f64;
-        let held = sort.context().account().held_bytes().saturating_add(bytes as u64);
-        held <= sort.context().budget().bytes(MemoryStage::SortedLeaves) as u64
+        let Some(row_bytes) = self.sort.row_bytes.get(leaf) else { return true };
+        self.has_room((row_bytes * chunk.order.len() as f64) as u64)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        let context = self.sort.context();
+        let held = context.account().held_bytes().saturating_add(bytes);
+        held <= context.budget().bytes(MemoryStage::SortedLeaves) as u64
     }
 
     fn weave(

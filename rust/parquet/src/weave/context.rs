@@ -13,6 +13,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::carried::Carried;
 use super::footers::LeafFooters;
+use super::share::SharedWork;
 use super::tiers::Tiers;
 use super::unions::UnionCache;
 use crate::block::index::KnownPage;
@@ -123,6 +124,8 @@ pub(super) struct LeafContext<'a> {
     pub(super) splices: &'a [bool],
     /// Whether pages are made here.
     pub(super) is_ours: bool,
+    /// Threads that help, if there are any.
+    pub(super) share: Option<&'a dyn SharedWork>,
 }
 
 impl LeafContext<'_> {

@@ -15,6 +15,8 @@
 //! # Not here
 //! What a page becomes (`encode`).
 
+use std::sync::Arc;
+
 use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
@@ -43,6 +45,10 @@ const FAST_ROWS_MAX: usize = 32 << 10;
 
 /// Levels a row of a leaf that repeats has room for, on average.
 const REPEATED_LEVELS: usize = 64;
+
+/// As many threads have to be idle for the next page to be unpacked by one. The first one packs pages:
+/// with two threads, it costs more to fetch a page from the cache of the other.
+const IDLE_MIN: usize = 2;
 
 /// Where rows come from that no source has.
 pub(super) type NextMade<'a> = Option<&'a mut (dyn Iterator<Item = Result<Block>> + 'a)>;
@@ -280,6 +286,7 @@ impl Gather<'_, '_> {
         }
         self.cursors.load(source, (block, skip), self.weaving.layout, out.writes_ids());
         self.keep(source, reader);
+        self.unpack_ahead(source);
         self.cursors.account(out.memory_size());
         Ok(0)
     }
@@ -304,6 +311,18 @@ impl Gather<'_, '_> {
         match fits(&stored.header, levels, levels.saturating_sub(page.value_count)) {
             true => out.facts_of(&page).map(Some),
             false => Ok(None),
+        }
+    }
+
+    /// Gives the next page of `source` to a thread that has nothing to do.
+    fn unpack_ahead(&mut self, source: usize) {
+        let Some(share) = self.weaving.share else { return };
+        if share.idle() < IDLE_MIN {
+            return;
+        }
+        let Some(reader) = &mut self.cursors.cursors[source].reader else { return };
+        if let Some(page) = reader.unpack_ahead(|bytes| share.has_room(bytes as u64)) {
+            share.offer(Arc::new(move || page.unpack()));
         }
     }
 

@@ -28,6 +28,7 @@ mod footers;
 mod gather;
 mod output;
 mod rows;
+mod share;
 mod sorted;
 mod tiers;
 mod unions;
@@ -56,8 +57,8 @@ use unions::UnionOutcome;
 
 pub(crate) use context::{TriedEncodings, WeaveContext};
 pub(crate) use footers::LeafFooters;
-pub(crate) use output::{PageTask, SharedWork};
 pub(crate) use rows::{LeafRows, MadeRows};
+pub(crate) use share::{PageTask, SharedWork};
 pub(crate) use tiers::Tiers;
 
 /// Rows that are fewer than this share of those among which they lie get a dictionary of their own
@@ -73,7 +74,7 @@ enum Make {
 }
 
 /// Weaves one leaf of some output row groups that follow each other: a chunk for each of `windows`.
-/// With `share`, other threads help to pack pages.
+/// With `share`, other threads help to pack and unpack pages.
 ///
 /// # Errors
 /// Whatever is wrong with a source or with the storage for waiting chunks.
@@ -93,6 +94,7 @@ pub(crate) fn weave(
         batch_rows: weaving.footers.batch_rows(output.index),
         splices: weaving.footers.splices(output.index),
         is_ours: true,
+        share,
     };
     let mut cursors = SourceCursors::new(
         weaving.sources.len(),
@@ -115,7 +117,7 @@ pub(crate) fn weave(
             Make::Own(united, pages) => {
                 leaf.united = united;
                 let rows = RowOrder::Woven(&mut cursors, steps, made);
-                output::ours(&leaf, rows, rules, pages, spill, share)?
+                output::ours(&leaf, rows, rules, pages, spill)?
             }
         };
         chunks.push(counted(chunk, output, steps.rows())?);
@@ -161,6 +163,7 @@ pub(crate) fn weave_sorted(
         batch_rows: weaving.footers.batch_rows(output.index),
         splices,
         is_ours,
+        share,
     };
     let (held, _charge) = match collect(&leaf, &mut cursors, steps, bytes_max)? {
         Collecting::Held(held, charge) => (held, charge),
@@ -181,7 +184,7 @@ pub(crate) fn weave_sorted(
             false => output::foreign(&leaf, rows_sorted, spill)?,
             true => {
                 let rules = rules(weaving, output, codec);
-                output::ours(&leaf, rows_sorted, rules, pages.clone(), spill, share)?
+                output::ours(&leaf, rows_sorted, rules, pages.clone(), spill)?
             }
         };
         chunks.push(counted(chunk, output, *rows)?);

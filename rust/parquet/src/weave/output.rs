@@ -1,7 +1,7 @@
 //! Where woven rows go: pages made here, or by the parquet crate's writer.
 //!
 //! ```text
-//! ours      page ─▶ pack ─▶ chunk            with `share`: threads that are idle help to pack
+//! ours      page ─▶ pack ─▶ chunk            threads that are idle help to pack
 //! foreign   page ─▶ typed values ─▶ writer    whoever is idle, and written in order
 //! ```
 //!
@@ -21,6 +21,7 @@ use plait_core::{Error, Kind, Result};
 use super::context::{LeafContext, PageOut};
 use super::cursors::SourceCursors;
 use super::gather::{NextMade, gather};
+use super::share::SharedWork;
 use super::sorted::HeldRows;
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
@@ -39,19 +40,6 @@ use crate::page::unwrap_error;
 use crate::runtime::Context;
 use crate::spill::SpillBuffer;
 use crate::zone::Observer;
-
-/// A page that anybody may pack.
-pub(crate) type PageTask = Arc<dyn Fn() + Send + Sync>;
-
-/// Threads that help with pages of one leaf.
-pub(crate) trait SharedWork: Sync {
-    /// Whether a thread is idle at this moment.
-    fn is_idle(&self) -> bool;
-    /// How many pages may wait.
-    fn pages(&self) -> usize;
-    /// Offers `task` to threads that are or become idle. It may be called never, once or twice.
-    fn offer(&self, task: PageTask);
-}
 
 /// The pages of a chunk that are made here.
 #[derive(Clone)]
@@ -95,7 +83,6 @@ pub(super) fn ours(
     rules: PageRules<'_>,
     pages: OwnPages,
     spill: SpillBuffer,
-    share: Option<&dyn SharedWork>,
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
     let keeps_dictionary = matches!(pages, OwnPages::PlainWithDictionary(_));
@@ -108,7 +95,7 @@ pub(super) fn ours(
     if keeps_dictionary {
         writer.keep_dictionary();
     }
-    let mut out = Ours { leaf, writer, rules, share, waiting: VecDeque::new() };
+    let mut out = Ours { leaf, writer, rules, waiting: VecDeque::new() };
     rows.copy(leaf, &mut out)?;
     out.pack_waiting()?;
     out.writer.close()
@@ -118,7 +105,6 @@ struct Ours<'a> {
     leaf: &'a LeafContext<'a>,
     writer: ChunkWriter<'a>,
     rules: PageRules<'a>,
-    share: Option<&'a dyn SharedWork>,
     /// Pages that are packed here or elsewhere, in order.
     waiting: VecDeque<Arc<WaitingPage>>,
 }
@@ -249,8 +235,8 @@ impl PageOut for Ours<'_> {
 
     fn flush(&mut self) -> Result<()> {
         self.leaf.context().check_cancelled()?;
-        match self.share {
-            Some(share) if !self.waiting.is_empty() || share.is_idle() => self.offer(share),
+        match self.leaf.share {
+            Some(share) if !self.waiting.is_empty() || share.idle() > 0 => self.offer(share),
             _ => self.writer.flush(),
         }
     }

@@ -31,8 +31,110 @@ fn decode_from(
     context: &Context,
 ) -> Result<Decoded> {
     let locations = Arc::new(Locations::find(source, row_group, leaf, context)?);
-    let (pages, skip) = Pages::open(source, row_group, leaf, row, context, locations)?;
-    decode(source.leaf(leaf), Box::new(pages), skip)
+    let open = || Pages::open(source, row_group, leaf, row, context, Arc::clone(&locations));
+    let (pages, skip) = open()?;
+    let decoded = decode(source.leaf(leaf), Box::new(pages), skip);
+    let (pages, skip) = open()?;
+    let ahead = decode(source.leaf(leaf), Box::new(AheadPages { pages, calls: 0 }), skip);
+    match (&decoded, &ahead) {
+        (Ok(decoded), Ok(ahead)) => assert!(decoded == ahead, "pages that are unpacked ahead"),
+        (Err(decoded), Err(ahead)) => assert_eq!(decoded.to_string(), ahead.to_string()),
+        _ => panic!("{:?} {:?}", decoded.err(), ahead.err()),
+    }
+    decoded
+}
+
+/// Pages of which some are taken ahead, and some of these unpacked by another.
+struct AheadPages {
+    pages: Pages,
+    calls: usize,
+}
+
+impl AheadPages {
+    fn go_ahead(&mut self) {
+        self.calls += 1;
+        let page = self.pages.unpack_ahead(|_| !self.calls.is_multiple_of(4));
+        if let Some(page) = page.filter(|_| self.calls.is_multiple_of(2)) {
+            page.unpack();
+            page.unpack(); // as a thread that comes late
+        }
+    }
+}
+
+impl Iterator for AheadPages {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for AheadPages {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        self.go_ahead();
+        self.pages.get_next_page()
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        self.go_ahead();
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        self.go_ahead();
+        self.pages.skip_next_page()
+    }
+
+    fn supports_deferred_dictionary(&self) -> bool {
+        self.pages.supports_deferred_dictionary()
+    }
+
+    fn take_deferred_dictionary(&mut self) -> Result<Option<Page>, ParquetError> {
+        self.pages.take_deferred_dictionary()
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {
+        self.pages.at_record_boundary()
+    }
+}
+
+#[test]
+fn a_page_is_taken_ahead_once_and_if_there_is_room() {
+    let schema = "message m { required int64 a; }";
+    let open = |codec: Compression| {
+        open(&file(schema, &[400], |p| {
+            p.set_compression(codec)
+                .set_dictionary_enabled(false)
+                .set_data_page_row_count_limit(100)
+                .set_write_batch_size(100)
+        }))
+    };
+    let source = open(Compression::SNAPPY);
+    let context = context();
+    let locations = Arc::new(Locations::find(&source, 0, 0, &context).unwrap());
+    let (mut pages, _) = Pages::open(&source, 0, 0, 0, &context, locations).unwrap();
+    assert!(pages.unpack_ahead(|_| false).is_none());
+    let page = pages.unpack_ahead(|_| true).unwrap();
+    assert!(pages.unpack_ahead(|_| true).is_none(), "it is taken");
+    let held = context.account().held_bytes();
+    page.unpack();
+    let unpacked = context.account().held_bytes() - held;
+    assert!(unpacked >= 800, "what others unpack is accounted for: {unpacked}");
+    let stored = pages.next_stored().unwrap().unwrap();
+    assert_eq!((stored.number, stored.place.rows), (0, 100));
+    let page_here = pages.unpack_stored(&stored).unwrap();
+    assert_eq!(context.account().held_bytes(), held + unpacked, "it is not unpacked again");
+    drop(page_here);
+    // One that is passed over goes.
+    let passed = pages.unpack_ahead(|_| true).unwrap();
+    assert_eq!(pages.pass(150), 50);
+    let stored = pages.next_stored().unwrap().unwrap();
+    assert_eq!(stored.number, 2);
+    assert_eq!(Arc::strong_count(&passed), 1);
+    let source = open(Compression::UNCOMPRESSED);
+    let locations = Arc::new(Locations::find(&source, 0, 0, &context).unwrap());
+    let (mut pages, _) = Pages::open(&source, 0, 0, 0, &context, locations).unwrap();
+    assert!(pages.unpack_ahead(|_| true).is_none(), "there is nothing to unpack");
 }
 
 /// Compares every chunk, from several rows on, with what the parquet crate's own reader gives;
