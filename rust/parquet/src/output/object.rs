@@ -6,7 +6,8 @@
 //!          limit / 48, 5 to 64 MiB        others on their way
 //!            └─ whole, and small ─▶ waits ────────────────────────────▶ put
 //! copy  ─▶ stretch that grows ─ ends ─▶ its first bytes, read, up to a whole part
-//!                                     └▶ upload.copy_part: the rest, by the store
+//!                                     └▶ upload.copy_part: the rest, by the store, with the bytes
+//!                                        before it if the output begins with the same
 //! ```
 //!
 //! # Invariants
@@ -34,6 +35,9 @@ const COPIED_BYTES_MIN: u64 = 5 << 20;
 
 /// The most that is copied by one request, which takes a second or two.
 const COPIED_BYTES_MAX: u64 = 128 << 20;
+
+/// The most bytes in front of the first row group, which are the magic number.
+const BEGINNING_BYTES_MAX: u64 = 64;
 
 /// A prefix of an object store that outputs are published to.
 pub(super) struct Prefix {
@@ -97,6 +101,7 @@ impl Prefix {
             location: place.location(),
             place,
             upload: None,
+            has_sent: false,
             part: Vec::new(),
             stretch: None,
             charge: context.charge(0),
@@ -117,6 +122,8 @@ pub(super) struct ObjectOutput {
     location: String,
     /// None while it may turn out to be small.
     upload: Option<Box<dyn Upload>>,
+    /// Whether a part is on its way.
+    has_sent: bool,
     /// What is filled now.
     part: Vec<u8>,
     /// What comes behind it and is not written yet.
@@ -164,6 +171,7 @@ impl ObjectOutput {
     fn send(&mut self) -> Result<()> {
         let part = std::mem::take(&mut self.part);
         let charge = std::mem::replace(&mut self.charge, self.context.charge(0));
+        self.has_sent = true;
         self.begun()?.part(part, charge)
     }
 
@@ -197,7 +205,12 @@ impl ObjectOutput {
     }
 
     fn end_stretch(&mut self) -> Result<()> {
-        let Some(Stretch { source, range }) = self.stretch.take() else { return Ok(()) };
+        let Some(Stretch { source, mut range }) = self.stretch.take() else { return Ok(()) };
+        if self.begins_as(&*source, range.start)? {
+            self.part = Vec::new();
+            self.charge.set(0);
+            range.start = 0;
+        }
         // The part before becomes as large as parts must be.
         let filled = self.part.len() as u64;
         let head = if filled == 0 { 0 } else { COPIED_BYTES_MIN.saturating_sub(filled) };
@@ -215,8 +228,16 @@ impl ObjectOutput {
             if !self.begun()?.copy_part(&object.url, &object.tag, at(part)..at(part + 1))? {
                 return self.read(&*source, at(part)..range.end);
             }
+            self.has_sent = true;
         }
         Ok(())
+    }
+
+    /// Whether the output so far is how `source` begins, up to `end`: files begin with the same bytes,
+    /// and the first row group of an output is often that of a source.
+    fn begins_as(&self, source: &dyn RangeReader, end: u64) -> Result<bool> {
+        let is_first = !self.has_sent && end > 0 && end == self.part.len() as u64;
+        Ok(is_first && end <= BEGINNING_BYTES_MAX && source.read(0..end)? == self.part)
     }
 
     /// Writes bytes of an object that the store does not copy.
@@ -418,8 +439,8 @@ mod tests {
     }
 
     /// Writes pieces, negative ones as bytes and others as copies; gives the parts, and the bytes that
-    /// they should have.
-    fn parts(pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
+    /// they should have. Pieces lie in the source so many bytes behind where they lie in the output.
+    fn parts_from(behind: u64, pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
         let context = Context::new(64 << 20);
         let sent = SentParts::default();
         let stores = Stores::try_new(&Default::default(), &context).unwrap();
@@ -427,6 +448,7 @@ mod tests {
         let mut output = ObjectOutput {
             place,
             upload: Some(Box::new(NotedUpload(Arc::clone(&sent), copies))),
+            has_sent: false,
             location: "s3://b/out".to_owned(),
             part: Vec::new(),
             stretch: None,
@@ -436,7 +458,7 @@ mod tests {
             context,
         };
         let source: Arc<dyn RangeReader> = Arc::new(Counting(1 << 40));
-        let (mut wanted, mut at) = (Vec::new(), 0);
+        let (mut wanted, mut at) = (Vec::new(), behind);
         for piece in pieces {
             let bytes = Counting::bytes(at..at + piece.unsigned_abs());
             match *piece < 0 {
@@ -449,6 +471,37 @@ mod tests {
         output.wait_all().unwrap();
         drop(output);
         (Arc::into_inner(sent).unwrap().into_inner().unwrap(), wanted)
+    }
+
+    fn parts(pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
+        parts_from(1, pieces, copies)
+    }
+
+    #[test]
+    fn an_output_that_begins_as_its_source_is_copied_from_there() {
+        for (behind, pieces, sizes) in [
+            (0, &[-4, 6 * MIB, 7 * MIB, -100][..], &[(true, 13 * MIB + 4), (false, 100)][..]),
+            (0, &[-4, 2 * MIB, -100], &[(false, 2 * MIB + 104)]),
+            (
+                0,
+                &[-4, 8 * MIB, -5 * MIB, 7 * MIB],
+                &[(true, 8 * MIB + 4), (false, 5 * MIB), (true, 7 * MIB)],
+            ),
+            (0, &[13 * MIB], &[(true, 13 * MIB)]),
+            (9, &[-4, 13 * MIB], &[(false, 5 * MIB), (true, 8 * MIB + 4)]),
+            // Other bytes, and too many of them.
+            (251, &[-4, 13 * MIB], &[(false, 5 * MIB), (true, 8 * MIB + 4)]),
+            (0, &[-100, 13 * MIB], &[(false, 5 * MIB), (true, 8 * MIB + 100)]),
+        ] {
+            let (parts, wanted) = parts_from(behind, pieces, usize::MAX);
+            let found: Vec<_> =
+                parts.iter().map(|(copied, bytes)| (*copied, bytes.len() as i64)).collect();
+            assert_eq!(found, sizes, "{behind} {pieces:?}");
+            assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted), "{pieces:?}");
+        }
+        // The store copies nothing after all.
+        let (parts, wanted) = parts_from(0, &[-4, 13 * MIB, -100], 0);
+        assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted));
     }
 
     #[test]
@@ -521,7 +574,7 @@ mod tests {
                 .collect();
             // A store may also stop copying on the way.
             let copies = if case % 3 == 0 { 1 } else { usize::MAX };
-            let (parts, wanted) = parts(&pieces, copies);
+            let (parts, wanted) = parts_from(case % 2, &pieces, copies);
             let (_, all_but_last) = parts.split_last().unwrap();
             assert!(all_but_last.iter().all(|(_, bytes)| bytes.len() >= 5 << 20), "{pieces:?}");
             assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted), "{pieces:?}");
