@@ -5,14 +5,14 @@ paths ──▶ range(n tasks).mapInArrow: 16 files at a time a task ──▶ (
 Invariants: the plan is the same bytes with and without. A file that an executor cannot read is no
 error: the driver reads it, and raises what there is to raise. Nothing is held when it is planned.
 Cost: one Spark job a look, no shuffle. Driver and its JVM hold the bytes while planning: those of
-the footer, and at most 64 KiB of keys a file besides the first and the last page of a key column.
+the footer, and at most 64 KiB of keys a file besides the first and the last page of a key column,
+packed.
 Not here: what is read (`rust/parquet/src/plan/learn.rs`); merges (`plan`, `task`).
 """
 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,6 @@ LOCAL_FILES_MAX = 10_000
 # Files that are handed to the engine at once.
 _BATCH_FILES = 64
 _TASKS_PER_CORE = 4
-# A footer shrinks to a third, quickly.
-_LEVEL = 1
 
 
 def prefetch_on(spark: SparkSession, share: Share, storage_options: object) -> Prefetch:
@@ -68,8 +66,8 @@ def prefetch_on(spark: SparkSession, share: Share, storage_options: object) -> P
         read = numbers.mapInArrow(shipped(_reader(tuple(paths), count, options)), "known binary")
         with tagged(spark):
             files = read.toArrow().column(0)
-        # One after the other: unpacked, all of them take three times as much.
-        return _native.Known(zlib.decompress(file.as_buffer()) for file in files)
+        # One after the other: there may be a million.
+        return _native.Known(file.as_py() for file in files)
 
     return prefetch
 
@@ -88,9 +86,7 @@ def _reader(
                 for start in range(0, len(mine), _BATCH_FILES):
                     sources = list(mine[start : start + _BATCH_FILES])
                     files = _native.learn(json.dumps({**options, "sources": sources}))
-                    packed = [zlib.compress(file, _LEVEL) for file in files if file is not None]
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(packed, pa.binary())], names=["known"]
-                    )
+                    known = pa.array([f for f in files if f is not None], pa.binary())
+                    yield pa.RecordBatch.from_arrays([known], names=["known"])
 
     return read

@@ -64,6 +64,7 @@ mod spill;
 mod store;
 mod stream;
 mod thrift;
+mod unzstd;
 mod verify;
 mod weave;
 mod zone;

@@ -16,14 +16,14 @@
 //! # Not here
 //! Packing (`encode::pack`).
 
-use std::cell::RefCell;
-use std::io::{self, Cursor, Read};
+use std::io::{self, Read};
 
 use bytes::Bytes;
 use parquet::basic::Compression;
 use plait_core::{Error, Kind, Result};
 
 use super::PAGE_BYTES_MAX;
+use crate::unzstd::unzstd;
 
 /// Unpacks `compressed` into exactly `uncompressed_len` bytes.
 ///
@@ -76,7 +76,7 @@ pub(crate) fn decompress_into(
         Compression::BROTLI(_) => {
             read(brotli::Decompressor::new(compressed, 4096), uncompressed_len, out)
         }
-        Compression::ZSTD(_) => zstd(compressed, out),
+        Compression::ZSTD(_) => unzstd(compressed, out),
         Compression::LZ4_RAW => lz4_block(compressed, uncompressed_len, out),
         Compression::LZ4 => lz4(compressed, uncompressed_len, out),
         Compression::LZO => Ok(()),
@@ -183,24 +183,6 @@ fn snappy(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String
     let n = snap::raw::Decoder::new().decompress(compressed, space).map_err(|e| e.to_string())?;
     out.truncate(prefix + n);
     Ok(())
-}
-
-fn zstd(compressed: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    thread_local! {
-        static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> =
-            const { RefCell::new(None) };
-    }
-    CONTEXT.with_borrow_mut(|slot| {
-        let context = match slot {
-            Some(context) => context,
-            None => slot.insert(zstd::bulk::Decompressor::new().map_err(|e| e.to_string())?),
-        };
-        // Writes behind what is there, within the capacity that was reserved.
-        let prefix = out.len() as u64;
-        let mut cursor = Cursor::new(out);
-        cursor.set_position(prefix);
-        context.decompress_to_buffer(compressed, &mut cursor).map(drop).map_err(|e| e.to_string())
-    })
 }
 
 fn lz4_block(compressed: &[u8], len: usize, out: &mut Vec<u8>) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Reads what planning needs of each file, for many files at once, in this process or another.
 //!
 //! ```text
-//! open ─ order ─ first and last key ─ key columns, if small ─▶ PrefetchedFile, as bytes
+//! open ─ order ─ first and last key ─ key columns, if small ─▶ RecordedFile, as bytes
 //! ```
 //!
 //! # Invariants
@@ -121,7 +121,7 @@ fn of_file(
     match read_keys(&source, order, options.trust_footers, context) {
         Err(e) if e.kind() == Kind::Cancelled => Err(e),
         // Whoever plans meets it himself.
-        Ok(()) | Err(_) => noted.known(source.footer_bytes).to_bytes().map(Some),
+        Ok(()) | Err(_) => noted.known(source.footer_bytes)?.to_bytes().map(Some),
     }
 }
 

@@ -13,13 +13,14 @@
 //! prefetch; only who asked the storage differs.
 //!
 //! # Cost
-//! The recorded bytes, each once, as long as somebody holds the [`Prefetched`]; they are not part
-//! of the memory limit. A local file is looked at when it is opened, an object at the first read
+//! The recorded bytes, each once and packed, as long as somebody holds the [`Prefetched`]; they are
+//! not part of the memory limit. A read unpacks its piece, unless the thread did so last. A local file is looked at when it is opened, an object at the first read
 //! that was not recorded.
 //!
 //! # Not here
 //! What is worth a prefetch (`plan`).
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -30,6 +31,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::reader::{ObjectVersion, RangeReader, changed, check_range};
+use crate::unzstd::unzstd;
 
 /// Prefetched parts of files, by location.
 #[derive(Default)]
@@ -42,8 +44,8 @@ impl Prefetched {
     /// [`Kind::InvalidArgument`] for other bytes.
     pub fn try_new<B: AsRef<[u8]>>(files: impl IntoIterator<Item = B>) -> Result<Self> {
         let read = |bytes: B| {
-            let file = PrefetchedFile::from_bytes(bytes.as_ref())?;
-            Ok((file.facts.path.clone(), Arc::new(file)))
+            let (path, file) = PrefetchedFile::from_bytes(bytes.as_ref())?;
+            Ok((path, Arc::new(file)))
         };
         files.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
@@ -53,12 +55,31 @@ impl Prefetched {
     }
 }
 
-/// Prefetched parts of one version of a file.
-pub(crate) struct PrefetchedFile {
-    facts: FileFacts,
-    /// Offset and bytes, ascending, none touches another.
-    pieces: Vec<(u64, Bytes)>,
+/// Prefetched parts of one version of a file. There may be a million of these.
+pub(super) struct PrefetchedFile {
+    len: u64,
+    version: Option<Box<str>>,
+    written_at: Option<SystemTime>,
+    footer_bytes: Option<u64>,
+    /// Ascending; none touches another.
+    pieces: Box<[PackedPiece]>,
 }
+
+/// Bytes of a file that were read.
+struct PackedPiece {
+    start: u64,
+    len: u32,
+    packed: Box<[u8]>,
+}
+
+/// What an executor read of a file.
+pub(crate) struct RecordedFile {
+    facts: FileFacts,
+    pieces: Vec<Vec<u8>>,
+}
+
+/// A footer shrinks to a third by the fastest way.
+const LEVEL: i32 = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,64 +91,123 @@ struct FileFacts {
     /// Seconds and nanoseconds since 1970.
     written_at: Option<(u64, u32)>,
     footer_bytes: Option<u64>,
-    /// Offset and length.
-    pieces: Vec<(u64, u64)>,
+    /// Offset, length, and length packed by zstd.
+    pieces: Vec<(u64, u32, u32)>,
 }
 
-impl PrefetchedFile {
-    /// All of it: the length of the facts, these as JSON, the pieces.
+impl RecordedFile {
+    /// All of it: the length of the facts, these as JSON, the packed pieces.
     ///
     /// # Errors
     /// [`Kind::Internal`] when the facts are no JSON.
     pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let facts = serde_json::to_vec(&self.facts)
             .map_err(|e| Error::new(Kind::Internal, "cannot write what was read").with_cause(e))?;
-        let sum: usize = self.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let sum: usize = self.pieces.iter().map(Vec::len).sum();
         let mut out = Vec::with_capacity(8 + facts.len() + sum);
         out.extend((facts.len() as u64).to_le_bytes());
         out.extend(facts);
-        self.pieces.iter().for_each(|(_, bytes)| out.extend(&**bytes));
+        self.pieces.iter().for_each(|packed| out.extend(packed));
         Ok(out)
     }
+}
 
-    /// What [`to_bytes`](Self::to_bytes) gave.
+impl PrefetchedFile {
+    /// What [`RecordedFile::to_bytes`] gave, and of which file it is.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`].
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+    fn from_bytes(bytes: &[u8]) -> Result<(String, Self)> {
         let bad = || Error::new(Kind::InvalidArgument, "this is not what was read of a file");
         let (len, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| bad())?;
         let (facts, mut rest) = rest.split_at_checked(len).ok_or_else(bad)?;
         let facts: FileFacts = serde_json::from_slice(facts).map_err(|e| bad().with_cause(e))?;
-        let mut pieces: Vec<(u64, Bytes)> = Vec::with_capacity(facts.pieces.len());
+        let mut pieces = Vec::with_capacity(facts.pieces.len());
         let mut least = 0;
-        for &(start, len) in &facts.pieces {
-            let len = usize::try_from(len).map_err(|_| bad())?;
-            let (piece, after) = rest.split_at_checked(len).ok_or_else(bad)?;
-            let end = start.checked_add(len as u64).filter(|&end| end <= facts.len);
+        for &(start, len, packed_len) in &facts.pieces {
+            let (packed, after) = rest.split_at_checked(packed_len as usize).ok_or_else(bad)?;
+            let end = start.checked_add(u64::from(len)).filter(|&end| end <= facts.len);
             if start < least {
                 return Err(bad());
             }
             least = end.ok_or_else(bad)?;
-            pieces.push((start, Bytes::copy_from_slice(piece)));
+            pieces.push(PackedPiece { start, len, packed: packed.into() });
             rest = after;
         }
-        if rest.is_empty() { Ok(Self { facts, pieces }) } else { Err(bad()) }
+        if !rest.is_empty() {
+            return Err(bad());
+        }
+        let written_at = facts.written_at.and_then(|(seconds, nanos)| {
+            SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos.min(999_999_999)))
+        });
+        let file = Self {
+            len: facts.len,
+            version: facts.version.map(Into::into),
+            written_at,
+            footer_bytes: facts.footer_bytes,
+            pieces: pieces.into(),
+        };
+        Ok((facts.path, file))
     }
 
     /// Whether the file is the one of which this is known.
     fn is_of(&self, store: &dyn RangeReader) -> bool {
-        store.len() == self.facts.len && store.version() == self.facts.version
+        store.len() == self.len && store.version().as_deref() == self.version.as_deref()
     }
 
-    fn find(&self, range: &Range<u64>) -> Option<Bytes> {
-        let at = self.pieces.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
-        let (start, bytes) = self.pieces.get(at)?;
-        let from = usize::try_from(range.start - start).ok()?;
-        let to = usize::try_from(range.end - start).ok()?;
-        (to <= bytes.len()).then(|| bytes.slice(from..to))
+    /// The piece that has all of `range`.
+    fn find(&self, range: &Range<u64>) -> Option<&PackedPiece> {
+        let at = self.pieces.partition_point(|piece| piece.start <= range.start).checked_sub(1)?;
+        self.pieces.get(at).filter(|piece| range.end <= piece.start + u64::from(piece.len))
     }
+}
+
+impl PackedPiece {
+    /// All of its bytes; none if they cannot be unpacked.
+    fn unpack(&self) -> Option<Bytes> {
+        let mut bytes = Vec::with_capacity(self.len as usize);
+        unzstd(&self.packed, &mut bytes).ok()?;
+        Some(bytes.into())
+    }
+}
+
+/// The piece that the thread unpacked last: the keys of a file are read one after the other.
+struct LastPiece {
+    file: Arc<PrefetchedFile>,
+    start: u64,
+    bytes: Bytes,
+}
+
+/// Larger pieces do not wait for the next read.
+const LAST_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    static LAST: RefCell<Option<LastPiece>> = const { RefCell::new(None) };
+}
+
+/// The bytes of `range` of `file`; none if they are not known.
+fn served(file: &Arc<PrefetchedFile>, range: &Range<u64>) -> Option<Bytes> {
+    let piece = file.find(range)?;
+    let start = piece.start;
+    let bytes = LAST.with_borrow_mut(|last| match last {
+        Some(last) if last.start == start && Arc::ptr_eq(&last.file, file) => {
+            Some(last.bytes.clone())
+        }
+        _ => {
+            let bytes = piece.unpack()?;
+            *last = (bytes.len() <= LAST_BYTES_MAX).then(|| LastPiece {
+                file: Arc::clone(file),
+                start,
+                bytes: bytes.clone(),
+            });
+            Some(bytes)
+        }
+    })?;
+    let from = usize::try_from(range.start.checked_sub(start)?).ok()?;
+    let to = usize::try_from(range.end.checked_sub(start)?).ok()?;
+    // A copy: what a reader holds on to must not keep the whole piece alive.
+    bytes.get(from..to).map(Bytes::copy_from_slice)
 }
 
 /// A file whose reads are recorded.
@@ -143,7 +223,10 @@ impl RecordingReader {
 
     /// What was read so far. `footer_bytes` at the end are what an opened file needs, whatever
     /// else the first look at its end brought.
-    pub(crate) fn known(&self, footer_bytes: u64) -> PrefetchedFile {
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when it cannot be packed.
+    pub(crate) fn known(&self, footer_bytes: u64) -> Result<RecordedFile> {
         let len = self.inner.len();
         let mut noted = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let footer_start = len.saturating_sub(footer_bytes);
@@ -155,7 +238,16 @@ impl RecordingReader {
                 *start += more as u64;
             }
         }
-        let pieces = joined(noted);
+        let not_packed = |e| Error::new(Kind::Internal, "cannot pack what was read").with_cause(e);
+        let (mut places, mut pieces) = (Vec::new(), Vec::new());
+        for (start, bytes) in joined(noted) {
+            let packed = zstd::bulk::compress(&bytes, LEVEL).map_err(not_packed)?;
+            // What is so large is left for the driver to read.
+            if let (Ok(len), Ok(packed_len)) = (bytes.len().try_into(), packed.len().try_into()) {
+                places.push((start, len, packed_len));
+                pieces.push(packed);
+            }
+        }
         let written_at = self.inner.written_at();
         let since = written_at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
         let facts = FileFacts {
@@ -164,14 +256,14 @@ impl RecordingReader {
             version: self.inner.version(),
             written_at: since.map(|since| (since.as_secs(), since.subsec_nanos())),
             footer_bytes: Some(footer_bytes),
-            pieces: pieces.iter().map(|(start, bytes)| (*start, bytes.len() as u64)).collect(),
+            pieces: places,
         };
-        PrefetchedFile { facts, pieces }
+        Ok(RecordedFile { facts, pieces })
     }
 }
 
 /// The same bytes in ascending pieces that do not touch each other.
-fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Bytes)> {
+fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Vec<u8>)> {
     pieces.retain(|(_, bytes)| !bytes.is_empty());
     pieces.sort_by_key(|(start, _)| *start);
     let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -184,7 +276,7 @@ fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Bytes)> {
             _ => all.push((start, bytes.to_vec())),
         }
     }
-    all.into_iter().map(|(start, bytes)| (start, bytes.into())).collect()
+    all
 }
 
 impl RangeReader for RecordingReader {
@@ -279,16 +371,15 @@ impl RangeReader for CachedReader {
     }
 
     fn len(&self) -> u64 {
-        self.known.facts.len
+        self.known.len
     }
 
     fn read(&self, range: Range<u64>) -> Result<Bytes> {
         if check_range(&range, self.len(), &self.location)? == 0 {
             return Ok(Bytes::new());
         }
-        match self.known.find(&range) {
-            // A copy: what a reader holds on to must not keep the whole piece alive.
-            Some(found) => Ok(Bytes::copy_from_slice(&found)),
+        match served(&self.known, &range) {
+            Some(found) => Ok(found),
             None => self.inner()?.read(range),
         }
     }
@@ -308,16 +399,15 @@ impl RangeReader for CachedReader {
     }
 
     fn version(&self) -> Option<String> {
-        self.known.facts.version.clone()
+        self.known.version.as_deref().map(str::to_owned)
     }
 
     fn written_at(&self) -> Option<SystemTime> {
-        let (seconds, nanos) = self.known.facts.written_at?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos.min(999_999_999)))
+        self.known.written_at
     }
 
     fn footer_bytes(&self) -> Option<u64> {
-        self.known.facts.footer_bytes
+        self.known.footer_bytes
     }
 
     fn is_local(&self) -> bool {
@@ -347,7 +437,7 @@ mod tests {
         for range in ranges {
             noted.read(range.clone()).unwrap();
         }
-        let bytes = noted.known(footer_bytes).to_bytes().unwrap();
+        let bytes = noted.known(footer_bytes).unwrap().to_bytes().unwrap();
         Prefetched::try_new([bytes.as_slice()]).unwrap()
     }
 
@@ -356,10 +446,10 @@ mod tests {
         let stores = stores(&memory(&[("a", b"0123456789")]));
         let known = known(&stores, &[4..10, 1..3, 2..4, 4..5], 2);
         let file = known.of("a").unwrap();
-        let pieces: Vec<_> = file.pieces.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
-        assert_eq!(pieces, [(1, &b"1234"[..]), (8, &b"89"[..])]);
-        let pieces = known.0.values().flat_map(|file| &file.pieces);
-        assert_eq!((known.0.len(), pieces.map(|(_, bytes)| bytes.len()).sum::<usize>()), (1, 6));
+        let pieces = file.pieces.iter().map(|piece| (piece.start, piece.unpack().unwrap()));
+        let pieces: Vec<_> = pieces.collect();
+        assert_eq!(pieces, [(1, Bytes::from_static(b"1234")), (8, Bytes::from_static(b"89"))]);
+        assert_eq!(known.0.len(), 1);
     }
 
     #[test]
@@ -411,7 +501,7 @@ mod tests {
         let local = || Stores::try_new(&BTreeMap::new(), &Context::new(1 << 24)).unwrap();
         let noted = RecordingReader::new(local().open(location).unwrap());
         noted.read(0..10).unwrap();
-        let bytes = noted.known(10).to_bytes().unwrap();
+        let bytes = noted.known(10).unwrap().to_bytes().unwrap();
         std::fs::write(&path, b"other").unwrap();
         let reading = local();
         reading.remember(Arc::new(Prefetched::try_new([bytes.as_slice()]).unwrap()));
@@ -425,12 +515,33 @@ mod tests {
         let stores = stores(&memory(&[("a", b"0123456789")]));
         let noted = RecordingReader::new(stores.open("a").unwrap());
         noted.read(2..5).unwrap();
-        let bytes = noted.known(1).to_bytes().unwrap();
+        let bytes = noted.known(1).unwrap().to_bytes().unwrap();
         assert!(PrefetchedFile::from_bytes(&bytes).is_ok());
         for cut in 0..bytes.len() {
             let e = PrefetchedFile::from_bytes(&bytes[..cut]).err().unwrap();
             assert_eq!(e.kind(), Kind::InvalidArgument, "{cut}");
         }
         assert!(PrefetchedFile::from_bytes(&[&bytes[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_comes_from_the_file() {
+        let bucket = memory(&[("a", b"0123456789")]);
+        let noted = RecordingReader::new(stores(&bucket).open("a").unwrap());
+        noted.read(0..10).unwrap();
+        let mut bytes = noted.known(10).unwrap().to_bytes().unwrap();
+        let packed = bytes.len() - 19..bytes.len() - 10;
+        bytes[packed].fill(0xFF);
+        let reading = stores(&bucket);
+        reading.remember(Arc::new(Prefetched::try_new([bytes]).unwrap()));
+        assert_eq!(&reading.open("a").unwrap().read(0..10).unwrap()[..], b"0123456789");
+    }
+
+    #[test]
+    fn footers_are_held_packed() {
+        let stores = stores(&memory(&[("a", &[7; 2000])]));
+        let known = known(&stores, &[0..1000, 1000..2000], 2000);
+        let held: usize = known.of("a").unwrap().pieces.iter().map(|p| p.packed.len()).sum();
+        assert!(held < 100, "{held}");
     }
 }
