@@ -11,9 +11,10 @@
 //! Chunks are taken in the order of batches and leaves, whoever wove them. A leaf of a batch starts
 //! when the same leaf of the batch before it is done, so that what is learned of a leaf does not
 //! depend on threads. A batch is put in order when it is asked for; at most two are here. A thread
-//! that has nothing else packs pages of another's leaf, or unpacks those that it reads next; neither
-//! ever waits, so nobody waits in a circle. A leaf that there is no memory for starts when another is done, and smaller ones go
-//! before it; one at a time always goes. A panic of a worker is an error of the merge.
+//! that has nothing else packs pages of another's leaf, or unpacks those it reads next. Neither
+//! waits, so nobody waits in a circle. A leaf that there is no memory for starts when another
+//! is done, and smaller ones go before it; one at a time always goes. A panic of a worker is an
+//! error of the merge.
 //!
 //! # Not here
 //! What is woven (`weave`), what is ordered and when (`merge`); the threads themselves (`pool`).

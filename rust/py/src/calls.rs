@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! One line of the table is one function; all of them take the same arguments. Options are a text, or
-//! a function that gives one.
+//! One line of the table is one function; all of them take the same arguments. Options are a text,
+//! or a function that gives one.
 //!
 //! # Not here
 //! Functions that take or return Arrow data (`lib`); JSON (`plait_parquet::JsonCall`).

@@ -4,7 +4,7 @@
 //! # Cost
 //! A fraction of a nanosecond a value.
 
-/// A sum of so many flags fits a byte. They fill whole registers: a rest costs as much as all others.
+/// A sum of so many flags fits a byte. They fill whole registers: a rest costs as much as all else.
 const FLAGS_OF_A_SUM: usize = 192;
 
 /// How often `wanted` occurs: in sums of bytes, which lie side by side in a register.
@@ -16,8 +16,8 @@ pub(crate) fn occurrences(all: &[u8], wanted: u8) -> usize {
     sum + usize::from(part(rest))
 }
 
-/// Adds the places of all zeros to `places`. Bytes are looked at eight at a time, as few rows begin in
-/// long lists, and without a branch for each where some are zero, as short lists differ in length.
+/// Adds the places of all zeros to `places`. Bytes are looked at eight at a time, as few rows begin
+/// in long lists, and without a branch for each where some are zero: short lists differ in length.
 pub(crate) fn add_zeros(all: &[u8], places: &mut Vec<u32>) {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let (whole, rest) = all.as_chunks::<8>();

@@ -230,8 +230,8 @@ impl BlockReader {
         Ok(stored)
     }
 
-    /// Takes the next page of the row group before it is asked for, if there `is_room` for its bytes,
-    /// for another thread to unpack it.
+    /// Takes the next page of the row group before it is asked for, if there `is_room` for its
+    /// bytes: another thread may unpack it.
     pub(crate) fn unpack_ahead(
         &mut self,
         is_room: impl Fn(usize) -> bool,

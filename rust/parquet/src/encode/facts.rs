@@ -205,8 +205,8 @@ fn histogram(all: &[u8], max: i16, levels: usize) -> Vec<i64> {
     let mut counts = vec![0_i64; max + 1];
     match all.is_empty() {
         true => counts[max] = levels as i64,
-        // A pass a level is faster than a table: comparing bytes takes no memory. The level of values
-        // comes first: it may be the only one. Level 0 is what is left.
+        // A pass a level is faster than a table: comparing bytes takes no memory. The level of
+        // values comes first: it may be the only one. Level 0 is what is left.
         false if counts.len() <= 8 => {
             let mut left = levels as i64;
             for (n, count) in counts.iter_mut().enumerate().rev() {

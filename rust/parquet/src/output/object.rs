@@ -233,8 +233,8 @@ impl ObjectOutput {
         Ok(())
     }
 
-    /// Whether the output so far is how `source` begins, up to `end`: files begin with the same bytes,
-    /// and the first row group of an output is often that of a source.
+    /// Whether the output so far is how `source` begins, up to `end`: all files begin with the same
+    /// bytes, and the first row group of an output is often that of a source.
     fn begins_as(&self, source: &dyn RangeReader, end: u64) -> Result<bool> {
         let is_first = !self.has_sent && end > 0 && end == self.part.len() as u64;
         Ok(is_first && end <= BEGINNING_BYTES_MAX && source.read(0..end)? == self.part)
@@ -439,7 +439,7 @@ mod tests {
     }
 
     /// Writes pieces, negative ones as bytes and others as copies; gives the parts, and the bytes that
-    /// they should have. Pieces lie in the source so many bytes behind where they lie in the output.
+    /// they should have. In the source, pieces lie so many bytes behind where the output has them.
     fn parts_from(behind: u64, pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
         let context = Context::new(64 << 20);
         let sent = SentParts::default();

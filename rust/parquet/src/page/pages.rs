@@ -12,7 +12,8 @@
 //! holds a slice of it.
 //!
 //! # Cost
-//! One read-ahead window, the page in flight, and one ahead of it where threads are idle. Skipped pages are never read or unpacked.
+//! One read-ahead window, the page in flight, and one ahead of it where threads are idle. Skipped
+//! pages are never read or unpacked, unless they were ahead.
 //!
 //! # Not here
 //! Finding the pages (`locate`); decoding them (parquet's `ColumnReader`).
@@ -187,8 +188,8 @@ impl Pages {
             .map_err(|e| self.place(e, page.offset))
     }
 
-    /// Takes the next data page before it is asked for, if there `is_room` for its bytes, for a thread
-    /// that has nothing to do to unpack it. What is wrong with it is said when it is asked for.
+    /// Takes the next data page before it is asked for, if there `is_room` for its bytes: an idle
+    /// thread may unpack it. What is wrong with it is an error when it is asked for.
     pub(crate) fn unpack_ahead(
         &mut self,
         is_room: impl Fn(usize) -> bool,

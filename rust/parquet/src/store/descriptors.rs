@@ -1,8 +1,8 @@
 //! Descriptors of local files that stay open between reads.
 //!
 //! ```text
-//! file 0 16 32 …   a b c … z    full: the one that was opened first is closed, and opened when it is
-//! file 1 17 33 …   a b c …      read
+//! file 0 16 32 …   a b c … z    full: the one that was opened first is closed, and opened when it
+//! file 1 17 33 …   a b c …      is read
 //! ```
 //!
 //! # Invariants
@@ -10,8 +10,8 @@
 //!
 //! # Cost
 //! Eight bytes a file: there may be a million. A read takes a lock that files share in sixteen
-//! groups, and looks at 32 numbers. A merge reads few of its files at a time: each is opened once or
-//! twice, however many there are.
+//! groups, and looks at 32 numbers. A merge reads few of its files at a time: each is opened once
+//! or twice, however many there are.
 //!
 //! # Not here
 //! Whether a file that is opened again is the same (`local`).

@@ -14,8 +14,8 @@
 //!
 //! # Cost
 //! The recorded bytes, each once and packed, as long as somebody holds the [`Prefetched`]; they are
-//! not part of the memory limit. A read unpacks its piece, unless the thread did so last. A local file is looked at when it is opened, an object at the first read
-//! that was not recorded.
+//! not part of the memory limit. A read unpacks its piece, unless the thread did so last. A local
+//! file is looked at when it is opened, an object at the first read that was not recorded.
 //!
 //! # Not here
 //! What is worth a prefetch (`plan`).

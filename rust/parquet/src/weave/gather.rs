@@ -46,8 +46,8 @@ const FAST_ROWS_MAX: usize = 32 << 10;
 /// Levels a row of a leaf that repeats has room for, on average.
 const REPEATED_LEVELS: usize = 64;
 
-/// As many threads have to be idle for the next page to be unpacked by one. The first one packs pages:
-/// with two threads, it costs more to fetch a page from the cache of the other.
+/// So many threads have to be idle for one to unpack the next page. The first one packs pages: with
+/// two threads, it costs more to fetch a page from the cache of the other.
 const IDLE_MIN: usize = 2;
 
 /// Where rows come from that no source has.
