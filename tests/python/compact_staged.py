@@ -29,6 +29,7 @@ class Native:
             return call
 
         def staged(text, *args):
+            text = text() if callable(text) else text
             # Of commits, some are about leases only.
             if name == "commit" and not json.loads(text).get("changes"):
                 return call(text, *args)

@@ -628,7 +628,7 @@ def test_one_name_through_every_door(monkeypatch, tmp_path):
     called = {}
 
     def remember(options, progress=None, bucket=None):
-        called.update(json.loads(options))
+        called.update(json.loads(options()))
         raise plait.Cancelled
 
     monkeypatch.setattr("plait._native.merge", remember)
