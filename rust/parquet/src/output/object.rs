@@ -206,7 +206,8 @@ impl ObjectOutput {
 
     fn end_stretch(&mut self) -> Result<()> {
         let Some(Stretch { source, mut range }) = self.stretch.take() else { return Ok(()) };
-        if self.begins_as(&*source, range.start)? {
+        // One that is too short to be copied is not worth the request.
+        if range.end >= COPIED_BYTES_MIN && self.begins_as(&*source, range.start)? {
             self.part = Vec::new();
             self.charge.set(0);
             range.start = 0;
@@ -236,8 +237,8 @@ impl ObjectOutput {
     /// Whether the output so far is how `source` begins, up to `end`: all files begin with the same
     /// bytes, and the first row group of an output is often that of a source.
     fn begins_as(&self, source: &dyn RangeReader, end: u64) -> Result<bool> {
-        let is_first = !self.has_sent && end > 0 && end == self.part.len() as u64;
-        Ok(is_first && end <= BEGINNING_BYTES_MAX && source.read(0..end)? == self.part)
+        let is_first = !self.has_sent && (1..=BEGINNING_BYTES_MAX).contains(&end);
+        Ok(is_first && end == self.part.len() as u64 && source.read(0..end)? == self.part)
     }
 
     /// Writes bytes of an object that the store does not copy.
@@ -369,8 +370,8 @@ mod tests {
     use crate::store::root::tests::{Twins, twins};
     use crate::store::{Location, ObjectVersion, Stores};
 
-    /// An object whose bytes count up.
-    struct Counting(u64);
+    /// An object whose bytes count up, and the ranges of it that were read.
+    struct Counting(u64, Mutex<Vec<Range<u64>>>);
 
     impl Counting {
         fn bytes(range: Range<u64>) -> Vec<u8> {
@@ -388,6 +389,7 @@ mod tests {
         }
 
         fn read(&self, range: Range<u64>) -> Result<Bytes> {
+            self.1.lock().unwrap().push(range.clone());
             Ok(Self::bytes(range).into())
         }
 
@@ -457,7 +459,8 @@ mod tests {
             waits: Waits { all: Arc::default(), own: 0 },
             context,
         };
-        let source: Arc<dyn RangeReader> = Arc::new(Counting(1 << 40));
+        let counting = Arc::new(Counting(1 << 40, Mutex::default()));
+        let source: Arc<dyn RangeReader> = Arc::clone(&counting) as _;
         let (mut wanted, mut at) = (Vec::new(), behind);
         for piece in pieces {
             let bytes = Counting::bytes(at..at + piece.unsigned_abs());
@@ -470,6 +473,9 @@ mod tests {
         }
         output.wait_all().unwrap();
         drop(output);
+        let beginnings = counting.1.lock().unwrap().iter().filter(|range| range.end == 4).count();
+        let is_first = pieces.first() == Some(&-4) && pieces.get(1).is_some_and(|n| *n >= 5 * MIB);
+        assert_eq!(beginnings, usize::from(behind == 0 && is_first), "{pieces:?}");
         (Arc::into_inner(sent).unwrap().into_inner().unwrap(), wanted)
     }
 
