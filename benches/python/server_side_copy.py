@@ -1,10 +1,11 @@
 """Bytes and requests of merges between objects, with and without `server_side_copy`.
 
-    .venv/bin/python benches/python/server_side_copy.py [--scale 2] [--group-rows 50000] [--rounds 2]
+    .venv/bin/python benches/python/server_side_copy.py [--store azure] [--scale 2] [--rounds 2]
 
 The files of W4 overlap their neighbours by 2 % of their rows; here they have many row groups. They
-are on an S3 server of this machine (moto, the extra `test`), which copies parts. Outputs of both
-merges must have the same bytes. Times are those of the server, mostly; bytes and requests are ours.
+are on a server of this machine that copies parts: moto's for S3 (the extra `test`), or Azurite
+(`npm`). Outputs of both merges must have the same bytes. Times are those of the server, mostly;
+bytes and requests are ours.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import obstore
 import pyarrow.parquet as pq
 import workloads
 
@@ -24,9 +26,47 @@ import plait
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-import s3_server  # noqa: E402 - among the tests
+import azurite  # noqa: E402 - among the tests
+import s3_server  # noqa: E402
 
 BUCKET = "bench"
+
+
+def s3():
+    """A server of S3, and the URL and the client of a bucket there."""
+    server = s3_server.Server()
+    server.client().create_bucket(Bucket=BUCKET)
+    options = server.options()
+    client = obstore.store.S3Store(
+        BUCKET,
+        endpoint=options["aws_endpoint_url"],
+        access_key_id=options["aws_access_key_id"],
+        secret_access_key=options["aws_secret_access_key"],
+        region=options["aws_region"],
+        client_options={"allow_http": True, "timeout": "10m"},
+    )
+    return server, f"s3://{BUCKET}", client
+
+
+def azure():
+    """Azurite, and the URL and the client of a container there."""
+    found, why = azurite.program()
+    if found is None:
+        sys.exit(why)
+    server = azurite.Azurite()
+    server.make(BUCKET)
+    options = server.options()
+    client = obstore.store.AzureStore(
+        BUCKET,
+        account_name=options["azure_storage_account_name"],
+        account_key=options["azure_storage_account_key"],
+        endpoint=options["azure_storage_endpoint"],
+        client_options={"allow_http": True, "timeout": "10m"},
+    )
+    return server, f"az://{BUCKET}", client
+
+
+STORES = {"s3": s3, "azure": azure}
 
 
 def upload(client, files: list[Path], group_rows: int) -> int:
@@ -48,7 +88,7 @@ def upload(client, files: list[Path], group_rows: int) -> int:
                 write_page_index=True,
                 sorting_columns=order,
             )
-            client.upload_file(str(cut), BUCKET, f"in/{file.name}")
+            obstore.put(client, f"in/{file.name}", cut)
             size += cut.stat().st_size
             cut.unlink()
     return size
@@ -57,19 +97,18 @@ def upload(client, files: list[Path], group_rows: int) -> int:
 def digests(client, prefix: str) -> list[str]:
     """What the objects hold; removes them."""
     found = []
-    for entry in client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", []):
-        body = client.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"]
+    keys = [entry["path"] for page in obstore.list(client, prefix) for entry in page]
+    for key in sorted(keys):
         digest = hashlib.sha256()
-        for piece in body.iter_chunks(1 << 20):
+        for piece in obstore.get(client, key).stream():
             digest.update(piece)
         found.append(digest.hexdigest())
-        client.delete_object(Bucket=BUCKET, Key=entry["Key"])
+        obstore.delete(client, key)
     return found
 
 
-def run(server, asked, folder: Path) -> None:
-    client = server.client()
-    client.create_bucket(Bucket=BUCKET)
+def run(store, asked, folder: Path) -> None:
+    server, url, client = store
     workloads.prepare("W4", folder, asked.scale)
     size = upload(client, sorted(folder.glob("in-*.parquet")), asked.group_rows)
     print(f"{size / 1e6:.0f} MB in 16 files")
@@ -80,8 +119,8 @@ def run(server, asked, folder: Path) -> None:
             out = f"out-{number}-{copies}"
             started = time.monotonic()
             report = plait.merge(
-                f"s3://{BUCKET}/in",
-                f"s3://{BUCKET}/{out}",
+                f"{url}/in",
+                f"{url}/{out}",
                 outputs=4,
                 row_group_rows=2 * asked.group_rows,
                 server_side_copy=copies,
@@ -103,16 +142,17 @@ def run(server, asked, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--store", choices=STORES, default="s3")
     parser.add_argument("--scale", type=float, default=2)
     parser.add_argument("--group-rows", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=ROOT / "bench-data/W4-copies")
     asked = parser.parse_args()
-    server = s3_server.Server()
+    store = STORES[asked.store]()
     try:
-        run(server, asked, asked.folder)
+        run(store, asked, asked.folder)
     finally:
-        server.stop()
+        store[0].stop()
 
 
 if __name__ == "__main__":

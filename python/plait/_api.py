@@ -181,10 +181,10 @@ def merge(
         verify_pages: How pages that are copied as they are stored are checked: by their headers and
             checksums, or by unpacking them, too, which takes longer. Other pages are always
             decoded.
-        server_side_copy: Whether S3 copies whole row groups from sources to outputs itself
-            (`UploadPartCopy`), so that their bytes are neither downloaded nor uploaded. Pages that
-            it copies are not checked. Other stores, and row groups that have no offset index, are
-            read and written as usual.
+        server_side_copy: Whether S3 and Azure copy whole row groups from sources to outputs
+            themselves (`UploadPartCopy`, `Put Block From URL`), so that their bytes are neither
+            downloaded nor uploaded. Pages that they copy are not checked. Other stores, and row
+            groups that have no offset index, are read and written as usual.
         unsorted: What to do with sources that are not sorted: refuse, `"sort"` or `"skip"` them.
             Sorted stretches of a file are merged as they are; rows between them are sorted in
             memory and spilled as sorted runs. `report.sort` says which files, and how many rows.

@@ -211,7 +211,7 @@ class Metrics(_Report):
         failed_requests: Requests that reached no server, or that the server failed to answer.
         sent_bytes: Bytes sent to object stores.
         received_bytes: Bytes received from object stores.
-        server_copied_bytes: Bytes that S3 copied from sources to outputs itself.
+        server_copied_bytes: Bytes that the store copied from sources to outputs itself.
     """
 
     bytes_read: int = 0

@@ -77,6 +77,18 @@ def s3_proxy(s3_server):
 
 
 @pytest.fixture(scope="session")
+def azurite():
+    """The emulator of Azure's store, see `azurite.py`."""
+    module = load("azurite")
+    found, why = module.program()
+    if found is None:
+        pytest.skip(why)
+    emulator = module.Azurite()
+    yield emulator
+    emulator.stop()
+
+
+@pytest.fixture(scope="session")
 def on_s3(request):
     """The calls with objects for files, when `PLAIT_TEST_STORE` is `s3`; see `on_s3.py`."""
     if os.environ.get("PLAIT_TEST_STORE") != "s3":

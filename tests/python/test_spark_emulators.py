@@ -13,23 +13,11 @@ import plait
 
 pytest.importorskip("pyspark")
 
-from .azurite import PROGRAM, Azurite
-
 pytestmark = [
     pytest.mark.local,  # objects of its own
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def azurite():
-    """The emulator."""
-    if PROGRAM is None:
-        pytest.skip("needs `azurite-blob`: npm install -g azurite")
-    emulator = Azurite()
-    yield emulator
-    emulator.stop()
 
 
 @pytest.fixture(params=["az", "gs"])

@@ -274,8 +274,8 @@ impl Output {
 
     /// Whether the store of the output may copy bytes of `source`.
     fn may_copy(&mut self, source: &Source) -> Result<bool> {
-        match self.writer.inner_mut().inner_mut() {
-            Some(file) if source.store.object().is_some() => file.get_mut().may_copy(),
+        match (self.writer.inner_mut().inner_mut(), source.store.object()) {
+            (Some(file), Some(object)) => file.get_mut().may_copy(&object),
             _ => Ok(false),
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use plait_core::{Error, Kind, Result};
 
 use crate::runtime::{Context, ScopedWorkers};
-use crate::store::{Completed, Location, RangeReader, Stores};
+use crate::store::{Completed, Location, ObjectVersion, RangeReader, Stores};
 use folders::OutputFolders;
 pub(crate) use local::{is_temp, storage};
 pub use lock::Sign;
@@ -332,14 +332,14 @@ impl TempFile {
         self.bytes
     }
 
-    /// Whether the store of the file may copy bytes of other objects to it, which then do not pass
-    /// through this machine.
+    /// Whether the store of the file may copy bytes of `object` to it, which then do not pass through
+    /// this machine.
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub(crate) fn may_copy(&mut self) -> Result<bool> {
+    pub(crate) fn may_copy(&mut self, object: &ObjectVersion) -> Result<bool> {
         match &mut self.made {
-            OutputFile::Object(output, None) => output.may_copy(),
+            OutputFile::Object(output, None) => output.may_copy(object),
             _ => Ok(false),
         }
     }

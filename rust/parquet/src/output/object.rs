@@ -5,7 +5,7 @@
 //! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … wait_all ─▶ complete
 //!          limit / 48, 5 to 64 MiB        others on their way
 //!            └─ whole, and small ─▶ waits ────────────────────────────▶ put
-//! copy  ─▶ stretch that grows ─ ends ─▶ its first bytes, read, up to a whole part
+//! copy  ─▶ stretch that grows ─ ends ─▶ its first bytes, read, up to the least size of a part
 //!                                     └▶ upload.copy_part: the rest, by the store, with the bytes
 //!                                        before it if the output begins with the same
 //! ```
@@ -14,7 +14,7 @@
 //! No object is visible before it is complete, and none is ever replaced. Parts are accounted for
 //! until they have arrived. Small outputs wait only as far as they fit into their share of the memory.
 //! All parts but the last have one size, as some stores demand, unless some are copied; none but the
-//! last is smaller than S3 allows.
+//! last is smaller than the store allows.
 //!
 //! # Not here
 //! Requests and how many parts travel at once (`store`).
@@ -28,10 +28,13 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
 use crate::runtime::{Charge, Context, MemoryStage};
-use crate::store::{Completed, Place, RangeReader, Upload};
+use crate::store::{Completed, ObjectVersion, Place, RangeReader, Upload};
 
-/// The smallest part that is not the last, by S3.
-const COPIED_BYTES_MIN: u64 = 5 << 20;
+/// The fewest bytes that are worth the request that copies them.
+const COPIED_BYTES_MIN: u64 = 1 << 20;
+
+/// How many bytes are read at a time of what the store does not copy.
+const READ_BYTES: u64 = 5 << 20;
 
 /// The most that is copied by one request, which takes a second or two.
 const COPIED_BYTES_MAX: u64 = 128 << 20;
@@ -184,9 +187,9 @@ impl ObjectOutput {
         Ok(&mut **self.upload.insert(upload))
     }
 
-    /// Whether the store may copy parts of other objects. The upload begins, as only it knows that.
-    pub(super) fn may_copy(&mut self) -> Result<bool> {
-        Ok(self.begun()?.may_copy_parts())
+    /// Whether the store may copy parts of `object`. The upload begins, as only it knows that.
+    pub(super) fn may_copy(&mut self, object: &ObjectVersion) -> Result<bool> {
+        Ok(self.begun()?.copied_part_min(&object.url).is_some())
     }
 
     /// Writes bytes of an object. They are copied once it is known how many follow each other.
@@ -206,18 +209,24 @@ impl ObjectOutput {
 
     fn end_stretch(&mut self) -> Result<()> {
         let Some(Stretch { source, mut range }) = self.stretch.take() else { return Ok(()) };
+        let Some(object) = source.object() else { return self.read(&*source, range) };
+        let Some(part_min) = self.begun()?.copied_part_min(&object.url) else {
+            return self.read(&*source, range);
+        };
+        let copied_min = part_min.max(COPIED_BYTES_MIN);
         // One that is too short to be copied is not worth the request.
-        if range.end >= COPIED_BYTES_MIN && self.begins_as(&*source, range.start)? {
+        if range.end >= copied_min && self.begins_as(&*source, range.start)? {
             self.part = Vec::new();
             self.charge.set(0);
             range.start = 0;
         }
         // The part before becomes as large as parts must be.
         let filled = self.part.len() as u64;
-        let head = if filled == 0 { 0 } else { COPIED_BYTES_MIN.saturating_sub(filled) };
+        let head = if filled == 0 { 0 } else { part_min.saturating_sub(filled) };
         let start = range.start.saturating_add(head);
-        let object = source.object().filter(|_| start + COPIED_BYTES_MIN <= range.end);
-        let Some(object) = object else { return self.read(&*source, range) };
+        if start + copied_min > range.end {
+            return self.read(&*source, range);
+        }
         self.read(&*source, range.start..start)?;
         if !self.part.is_empty() {
             self.send()?;
@@ -245,7 +254,7 @@ impl ObjectOutput {
     fn read(&mut self, source: &dyn RangeReader, range: Range<u64>) -> Result<()> {
         let mut start = range.start;
         while start < range.end {
-            let end = range.end.min(start + COPIED_BYTES_MIN);
+            let end = range.end.min(start + READ_BYTES);
             let bytes = self.context.account().hold(source.read(start..end)?);
             self.context.counters().add_consumed(bytes.len() as u64);
             let mut left = &bytes[..];
@@ -368,7 +377,7 @@ mod tests {
     use super::*;
     use crate::page::testing::Numbers;
     use crate::store::root::tests::{Twins, twins};
-    use crate::store::{Location, ObjectVersion, Stores};
+    use crate::store::{Location, Stores};
 
     /// An object whose bytes count up, and the ranges of it that were read.
     struct Counting(u64, Mutex<Vec<Range<u64>>>);
@@ -409,24 +418,28 @@ mod tests {
     /// Parts, and which were copied.
     type SentParts = Arc<Mutex<Vec<(bool, Vec<u8>)>>>;
 
-    /// Copies at most so many parts.
-    struct NotedUpload(SentParts, usize);
+    /// Copies at most `copies` parts; those before have at least `part_min` bytes.
+    struct NotedUpload {
+        sent: SentParts,
+        copies: usize,
+        part_min: u64,
+    }
 
     impl Upload for NotedUpload {
         fn part(&mut self, bytes: Vec<u8>, _charge: Charge) -> Result<()> {
-            self.0.lock().unwrap().push((false, bytes));
+            self.sent.lock().unwrap().push((false, bytes));
             Ok(())
         }
 
-        fn may_copy_parts(&self) -> bool {
-            self.1 > 0
+        fn copied_part_min(&self, _source: &Url) -> Option<u64> {
+            Some(self.part_min)
         }
 
         fn copy_part(&mut self, _from: &Url, _tag: &str, range: Range<u64>) -> Result<bool> {
-            let may = self.may_copy_parts();
+            let may = self.copies > 0;
             if may {
-                self.1 -= 1;
-                self.0.lock().unwrap().push((true, Counting::bytes(range)));
+                self.copies -= 1;
+                self.sent.lock().unwrap().push((true, Counting::bytes(range)));
             }
             Ok(may)
         }
@@ -442,14 +455,23 @@ mod tests {
 
     /// Writes pieces, negative ones as bytes and others as copies; gives the parts, and the bytes that
     /// they should have. In the source, pieces lie so many bytes behind where the output has them.
-    fn parts_from(behind: u64, pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
+    fn parts_from(
+        behind: u64,
+        pieces: &[i64],
+        copies: usize,
+        part_min: i64,
+    ) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
         let context = Context::new(64 << 20);
         let sent = SentParts::default();
         let stores = Stores::try_new(&Default::default(), &context).unwrap();
         let Ok(Location::Object(place)) = stores.locate("s3://b/out") else { panic!("a URL") };
         let mut output = ObjectOutput {
             place,
-            upload: Some(Box::new(NotedUpload(Arc::clone(&sent), copies))),
+            upload: Some(Box::new(NotedUpload {
+                sent: Arc::clone(&sent),
+                copies,
+                part_min: part_min.unsigned_abs(),
+            })),
             has_sent: false,
             location: "s3://b/out".to_owned(),
             part: Vec::new(),
@@ -474,13 +496,14 @@ mod tests {
         output.wait_all().unwrap();
         drop(output);
         let beginnings = counting.1.lock().unwrap().iter().filter(|range| range.end == 4).count();
-        let is_first = pieces.first() == Some(&-4) && pieces.get(1).is_some_and(|n| *n >= 5 * MIB);
+        let least = part_min.max(MIB);
+        let is_first = pieces.first() == Some(&-4) && pieces.get(1).is_some_and(|n| *n >= least);
         assert_eq!(beginnings, usize::from(behind == 0 && is_first), "{pieces:?}");
         (Arc::into_inner(sent).unwrap().into_inner().unwrap(), wanted)
     }
 
     fn parts(pieces: &[i64], copies: usize) -> (Vec<(bool, Vec<u8>)>, Vec<u8>) {
-        parts_from(1, pieces, copies)
+        parts_from(1, pieces, copies, 5 * MIB)
     }
 
     #[test]
@@ -499,14 +522,14 @@ mod tests {
             (251, &[-4, 13 * MIB], &[(false, 5 * MIB), (true, 8 * MIB + 4)]),
             (0, &[-100, 13 * MIB], &[(false, 5 * MIB), (true, 8 * MIB + 100)]),
         ] {
-            let (parts, wanted) = parts_from(behind, pieces, usize::MAX);
+            let (parts, wanted) = parts_from(behind, pieces, usize::MAX, 5 * MIB);
             let found: Vec<_> =
                 parts.iter().map(|(copied, bytes)| (*copied, bytes.len() as i64)).collect();
             assert_eq!(found, sizes, "{behind} {pieces:?}");
             assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted), "{pieces:?}");
         }
         // The store copies nothing after all.
-        let (parts, wanted) = parts_from(0, &[-4, 13 * MIB, -100], 0);
+        let (parts, wanted) = parts_from(0, &[-4, 13 * MIB, -100], 0, 5 * MIB);
         assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted));
     }
 
@@ -560,6 +583,20 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_filled_up_where_parts_may_be_small() {
+        let pieces = [-4, 2 * MIB, -100, MIB - 1, -100, 3 * MIB];
+        let (parts, wanted) = parts_from(1, &pieces, usize::MAX, 1);
+        let sizes: Vec<_> =
+            parts.iter().map(|(copied, bytes)| (*copied, bytes.len() as i64)).collect();
+        assert_eq!(
+            sizes,
+            [(false, 4), (true, 2 * MIB), (false, MIB + 199), (true, 3 * MIB)],
+            "a stretch of less than 1 MiB is not worth a request"
+        );
+        assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted));
+    }
+
+    #[test]
     fn large_stretches_are_copied_in_several_requests() {
         let (parts, wanted) = parts(&[-4, 150 * MIB], usize::MAX);
         let copied = parts.iter().filter(|(copied, _)| *copied);
@@ -580,9 +617,11 @@ mod tests {
                 .collect();
             // A store may also stop copying on the way.
             let copies = if case % 3 == 0 { 1 } else { usize::MAX };
-            let (parts, wanted) = parts_from(case % 2, &pieces, copies);
+            let part_min = if case % 4 < 2 { 5 * MIB } else { 1 };
+            let (parts, wanted) = parts_from(case % 2, &pieces, copies, part_min);
             let (_, all_but_last) = parts.split_last().unwrap();
-            assert!(all_but_last.iter().all(|(_, bytes)| bytes.len() >= 5 << 20), "{pieces:?}");
+            let sizes: Vec<_> = all_but_last.iter().map(|part| part.1.len() as i64).collect();
+            assert!(sizes.iter().all(|size| *size >= part_min), "{pieces:?}");
             assert!(parts.into_iter().flat_map(|(_, bytes)| bytes).eq(wanted), "{pieces:?}");
         }
     }

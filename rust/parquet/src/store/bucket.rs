@@ -152,9 +152,10 @@ pub trait Upload: Send {
     /// [`Kind::Storage`](plait_core::Kind::Storage), also for a part before.
     fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()>;
 
-    /// Whether [`copy_part`](Self::copy_part) may do anything, as far as it is known.
-    fn may_copy_parts(&self) -> bool {
-        false
+    /// The fewest bytes of a part that is not the last, if the store may copy parts of the object at
+    /// `source`, as far as it is known.
+    fn copied_part_min(&self, _source: &Url) -> Option<u64> {
+        None
     }
 
     /// Makes bytes of another object the next part, without moving them through this machine; may

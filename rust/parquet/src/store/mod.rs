@@ -20,8 +20,10 @@
 //! What the bytes mean (`source`, `page`); names of outputs and when they appear (`output`).
 
 mod arrivals;
+mod azure;
 mod bucket;
 mod coalesce;
+mod copied;
 mod credentials;
 mod descriptors;
 mod driver;
@@ -44,6 +46,7 @@ mod settings;
 pub(crate) mod table;
 pub(crate) mod temp;
 mod upload;
+mod urls;
 mod watched;
 mod window_blocks;
 mod window_cache;
@@ -60,10 +63,8 @@ pub(crate) use local::{read_exact_at, write_all_at};
 pub use prefetched::Prefetched;
 pub(crate) use prefetched::RecordingReader;
 #[cfg(test)]
-pub(crate) use reader::ObjectVersion;
-#[cfg(test)]
 pub(crate) use reader::check_range;
-pub(crate) use reader::{RangeReader, is_denied};
+pub(crate) use reader::{ObjectVersion, RangeReader, is_denied};
 pub use registry::Stores;
 pub(crate) use registry::{Location, open_local};
 pub use root::Found;

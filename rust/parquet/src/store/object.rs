@@ -22,6 +22,7 @@ use plait_core::{Kind, Result};
 use super::bucket::{BegunRead, Meta, Place, ReadDone};
 use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{ObjectVersion, RangeReader, changed, check_range, not_found, short_read};
+use super::urls::{is_azure, is_s3};
 
 /// An object in an object store.
 pub(super) struct ObjectFile {
@@ -142,7 +143,7 @@ impl RangeReader for ObjectFile {
         if self.moved.get().is_some() {
             return None; // it may move again
         }
-        let url = self.place.url().filter(|url| matches!(url.scheme(), "s3" | "s3a"))?;
+        let url = self.place.url().filter(|url| is_s3(url) || is_azure(url))?;
         // A weak tag does not name the bytes of a version.
         let tag = self.meta.tag.clone().filter(|tag| !tag.starts_with("W/"))?;
         Some(ObjectVersion { url, tag })

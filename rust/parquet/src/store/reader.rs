@@ -108,10 +108,10 @@ pub(crate) trait RangeReader: Send + Sync {
     }
 }
 
-/// An object in a bucket of S3, as it was when it was opened.
+/// An object in a bucket of S3 or a container of Azure, as it was when it was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectVersion {
-    /// `s3://bucket/key`.
+    /// Such as `s3://bucket/key`.
     pub(crate) url: Url,
     /// Its entity tag.
     pub(crate) tag: String,

@@ -22,7 +22,7 @@ use super::prefetched::Prefetched;
 use super::reader::RangeReader;
 use super::watched::{Watch, Watched};
 use super::wire::Traffic;
-use super::{coalesce, driver, local, object, prefetched, remote, settings, window_cache};
+use super::{coalesce, driver, local, object, prefetched, remote, settings, urls, window_cache};
 use crate::runtime::Context;
 
 /// Everything that one call reads from and writes to: settings, and one client per bucket.
@@ -172,7 +172,7 @@ impl Stores {
                 bad("file URL does not name a local path").with_hint("write file:///path")
             });
         }
-        let (root, key) = remote::split(&url, location)?;
+        let (root, key) = urls::split(&url, location)?;
         let mut remotes = self.0.remotes.lock().unwrap_or_else(PoisonError::into_inner);
         let (bucket, root) = match remotes.get(root.as_str()) {
             Some((bucket, root)) => (Arc::clone(bucket), Arc::clone(root)),

@@ -19,12 +19,12 @@ use bytes::Bytes;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt,
-    ObjectStoreScheme, PutMode, PutPayload,
+    GetOptions, GetRange, GetResult, ListResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
+    PutPayload,
 };
 use plait_core::{Error, Kind, Result};
 use tokio::task::{AbortHandle, JoinSet};
-use url::{Position, Url};
+use url::Url;
 
 use super::bucket::{BegunRead, Bucket, Completed, Meta, ReadDone, Upload};
 use super::credentials::silence;
@@ -32,6 +32,7 @@ use super::driver::Driver;
 use super::failed::request_error;
 use super::settings::{self, Client};
 use super::upload::{ABORT_TIME, RemoteUpload, UploadedParts};
+use super::urls::split;
 use super::wire::Traffic;
 use crate::runtime::Context;
 
@@ -56,21 +57,6 @@ pub(super) struct Remote {
     context: Context,
     /// No request is repeated later than this after it began.
     repeat_time: Duration,
-}
-
-/// Splits a URL into that of its bucket and the key.
-pub(super) fn split(url: &Url, location: &str) -> Result<(Url, String)> {
-    let parsed = ObjectStoreScheme::parse(url);
-    let (_, path) = parsed.map_err(|e| settings::unknown(location).with_cause(e))?;
-    let mut root = Url::parse(&url[..Position::AfterPath])
-        .map_err(|e| settings::unknown(location).with_cause(e))?;
-    if let Ok(mut segments) = root.path_segments_mut() {
-        segments.pop_if_empty();
-        for _ in path.parts() {
-            segments.pop();
-        }
-    }
-    Ok((root, path.as_ref().to_owned()))
 }
 
 impl Remote {
@@ -527,20 +513,5 @@ pub(super) mod tests {
         bucket.remove("d/old").unwrap();
         bucket.remove("d/old").unwrap();
         assert_eq!(bucket.list("d", true).unwrap(), ["d/new", "d/put"]);
-    }
-
-    #[test]
-    fn urls_are_split_into_bucket_and_key() {
-        let of = |text: &str| {
-            let (root, key) = split(&Url::parse(text).unwrap(), text).unwrap();
-            (root.to_string(), key)
-        };
-        assert_eq!(of("s3://b/d/k.parquet"), ("s3://b/".into(), "d/k.parquet".into()));
-        assert_eq!(of("s3://b"), ("s3://b".into(), String::new()));
-        assert_eq!(of("http://h:1/d/a%20b"), ("http://h:1/".into(), "d/a b".into()));
-        assert_eq!(
-            of("https://s3.eu-1.amazonaws.com/b/d/k"),
-            ("https://s3.eu-1.amazonaws.com/b".into(), "d/k".into())
-        );
     }
 }

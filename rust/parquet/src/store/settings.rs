@@ -19,12 +19,16 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
 use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
+use super::azure::{AzureRequests, MakeAzure, NO_KEY, no_key};
+use super::copied::PartCopier;
 use super::credentials::MetadataServices;
-use super::s3::PartCopier;
+use super::s3::S3Requests;
+use super::urls::{split, unknown};
 use super::wire::{Connector, Traffic};
 use crate::runtime::Context;
 
@@ -128,6 +132,22 @@ pub(super) struct Client {
     pub(super) is_written: bool,
 }
 
+/// A builder of a client, with all settings that are its own.
+macro_rules! builder {
+    ($builder:ty, $key:ty, $url:expr, $settings:expr, $retry:expr, $connector:expr) => {{
+        let mut builder = <$builder>::new()
+            .with_url($url)
+            .with_retry($retry.clone())
+            .with_http_connector($connector.clone());
+        for (name, value) in $settings {
+            if let Ok(key) = <$key>::from_str(name) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder
+    }};
+}
+
 /// Makes the client for the store of `url`.
 pub(super) fn client(
     url: &Url,
@@ -151,24 +171,17 @@ pub(super) fn client(
         services: Arc::new(MetadataServices::of(&scheme, &settings)),
     };
     macro_rules! build {
-        ($builder:ty, $key:ty, $url:expr) => {{
-            let mut builder = <$builder>::new()
-                .with_url($url)
-                .with_retry(retry.clone())
-                .with_http_connector(connector.clone());
-            for (name, value) in &settings {
-                if let Ok(key) = <$key>::from_str(name) {
-                    builder = builder.with_config(key, value);
-                }
-            }
-            builder.build().map(Arc::new)
-        }};
+        ($builder:ty, $key:ty, $url:expr) => {
+            builder!($builder, $key, $url, &settings, &retry, &connector).build().map(Arc::new)
+        };
     }
     let built = match scheme {
         ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, AmazonS3ConfigKey, url.to_string())
             .map(|store| {
-                let copier = client_options(&settings).map(|options| {
-                    Arc::new(PartCopier::new(Arc::clone(&store), connector, options, retry))
+                let copier = s3_client_options(&settings).map(|options| {
+                    let requests = Box::new(S3Requests(Arc::clone(&store)));
+                    let parts = Arc::clone(&store) as Arc<dyn MultipartStore>;
+                    Arc::new(PartCopier::new(parts, requests, connector, options, retry))
                 });
                 Client { store, copier, is_written: true }
             }),
@@ -177,8 +190,16 @@ pub(super) fn client(
             store.map(|store| Client { store, copier: None, is_written: true })
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            let store = build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string());
-            store.map(|store| Client { store, copier: None, is_written: true })
+            let root = split(url, location)?.0;
+            build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string()).map(|store| {
+                let copier = azure_client_options(&settings).map(|options| {
+                    let make = azure_containers(settings, retry.clone(), connector.clone());
+                    let requests = Box::new(AzureRequests::new(root, Arc::clone(&store), make));
+                    let parts = Arc::clone(&store) as Arc<dyn MultipartStore>;
+                    Arc::new(PartCopier::new(parts, requests, connector, options, retry))
+                });
+                Client { store, copier, is_written: true }
+            })
         }
         ObjectStoreScheme::Http => {
             let root = url[..Position::BeforePath].to_owned();
@@ -197,7 +218,7 @@ pub(super) fn client(
 
 /// The settings of the connections of a client of S3; none if some setting asks for headers that are
 /// not sent with requests of our own.
-fn client_options(settings: &BTreeMap<String, String>) -> Option<ClientOptions> {
+fn s3_client_options(settings: &BTreeMap<String, String>) -> Option<ClientOptions> {
     use AmazonS3ConfigKey::{Checksum, Client, Encryption, RequestPayer, S3Express, SkipSignature};
     let mut options = ClientOptions::new();
     for (name, value) in settings {
@@ -208,6 +229,44 @@ fn client_options(settings: &BTreeMap<String, String>) -> Option<ClientOptions> 
         }
     }
     Some(options)
+}
+
+/// The same for Azure.
+fn azure_client_options(settings: &BTreeMap<String, String>) -> Option<ClientOptions> {
+    use AzureConfigKey::{Client, EncryptionKey, SkipSignature, UseEmulator};
+    let mut options = ClientOptions::new();
+    for (name, value) in settings {
+        match AzureConfigKey::from_str(name) {
+            Ok(Client(key)) => options = options.with_config(key, value),
+            Ok(UseEmulator) => options = options.with_allow_http(true),
+            Ok(EncryptionKey | SkipSignature) => return None,
+            _ => {}
+        }
+    }
+    Some(options)
+}
+
+/// Makes clients of containers that have the same settings.
+fn azure_containers(
+    settings: BTreeMap<String, String>,
+    retry: RetryConfig,
+    connector: Connector,
+) -> MakeAzure {
+    Box::new(move |url, credentials| {
+        let builder = builder!(
+            MicrosoftAzureBuilder,
+            AzureConfigKey,
+            url.to_string(),
+            &settings,
+            &retry,
+            &connector
+        );
+        match credentials {
+            Some(credentials) => builder.with_credentials(credentials).build(),
+            // The emulator takes no provider of credentials.
+            None => builder.with_credentials(no_key()?).with_access_key(NO_KEY).build(),
+        }
+    })
 }
 
 /// Refuses an endpoint without TLS that was not allowed: requests to it would fail one by one.
@@ -261,22 +320,6 @@ fn settings(url: &Url, options: &BTreeMap<String, String>) -> BTreeMap<String, S
         settings.insert("allow_http".to_owned(), "true".to_owned());
     }
     settings
-}
-
-/// The error for a URL of no store.
-pub(super) fn unknown(location: &str) -> Error {
-    let buckets = ["s3", "s3a", "gs", "az", "abfs", "abfss"];
-    if let Some((scheme, rest)) = location.split_once("://")
-        && buckets.contains(&scheme)
-        && (rest.is_empty() || rest.starts_with('/'))
-    {
-        return Error::new(Kind::InvalidArgument, "the URL names no bucket")
-            .with_path(location)
-            .with_hint(format!("write {scheme}://BUCKET/{}", rest.trim_start_matches('/')));
-    }
-    Error::new(Kind::InvalidArgument, "location is not one of a known object store")
-        .with_path(location)
-        .with_hint("known are local paths and file, s3, gs, az, abfs(s), http(s) URLs")
 }
 
 #[cfg(test)]
@@ -344,6 +387,20 @@ mod tests {
         let azure = ObjectStoreScheme::MicrosoftAzure;
         let of_azure = [("azure_endpoint", "http://127.0.0.1:10000")];
         assert!(check_http(&azure, &map(&of_azure), "az://b/a").is_err());
+    }
+
+    #[test]
+    fn requests_of_our_own_are_not_sent_where_others_are_asked_for() {
+        for (name, value) in
+            [("azure_skip_signature", "true"), ("azure_storage_encryption_key", "AA==")]
+        {
+            assert!(azure_client_options(&map(&[("timeout", "9s")])).is_some());
+            assert!(azure_client_options(&map(&[("timeout", "9s"), (name, value)])).is_none());
+        }
+        for name in ["aws_checksum_algorithm", "aws_request_payer", "aws_skip_signature"] {
+            assert!(s3_client_options(&map(&[("timeout", "9s")])).is_some());
+            assert!(s3_client_options(&map(&[("timeout", "9s"), (name, "true")])).is_none());
+        }
     }
 
     #[test]

@@ -28,10 +28,10 @@ use tokio::task::JoinHandle;
 use url::Url;
 
 use super::bucket::{Completed, Upload};
+use super::copied::{CopiedRange, CopyingUpload, PartRules};
 use super::driver::Driver;
 use super::failed::request_error;
 use super::reader::changed;
-use super::s3::{CopiedRange, CopyingUpload};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// The most parts that are uploaded at once.
@@ -39,9 +39,6 @@ const PARTS_AT_ONCE: usize = 4;
 
 /// How long aborting an upload may take.
 pub(super) const ABORT_TIME: Duration = Duration::from_secs(10);
-
-/// The most parts that an upload of S3 may have.
-const PARTS_MAX: usize = 10_000;
 
 /// An upload whose parts are on their way.
 pub(super) struct RemoteUpload {
@@ -72,6 +69,14 @@ impl UploadedParts {
             Self::Copied(upload) => upload,
         }
     }
+
+    /// The most parts that it may have.
+    fn parts_max(&self) -> usize {
+        match self {
+            Self::Sent(_) => PartRules::S3.parts_max,
+            Self::Copied(upload) => upload.rules().parts_max,
+        }
+    }
 }
 
 impl RemoteUpload {
@@ -90,10 +95,11 @@ impl RemoteUpload {
     /// Counts one more part, of so many bytes.
     fn count_part(&mut self, bytes: usize) -> Result<()> {
         self.parts += 1;
-        if self.parts > PARTS_MAX {
+        let parts_max = self.inner.as_ref().map_or(usize::MAX, UploadedParts::parts_max);
+        if self.parts > parts_max {
             return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
                 .with_path(&self.location)
-                .with_got(format!("{PARTS_MAX} parts of {bytes} bytes"))
+                .with_got(format!("{parts_max} parts of {bytes} bytes"))
                 .with_hint("make more outputs, or allow more memory: parts are larger then"));
         }
         Ok(())
@@ -118,10 +124,12 @@ impl Upload for RemoteUpload {
         self.wait(most)
     }
 
-    fn may_copy_parts(&self) -> bool {
+    fn copied_part_min(&self, source: &Url) -> Option<u64> {
         match &self.inner {
-            Some(UploadedParts::Copied(upload)) => upload.copies_parts() != Some(false),
-            _ => false,
+            Some(UploadedParts::Copied(upload)) if upload.may_copy_from(source) => {
+                Some(upload.rules().bytes_min)
+            }
+            _ => None,
         }
     }
 
