@@ -1,4 +1,4 @@
-"""Azurite, the emulator of Azure's store, on loopback. `npm` installs it when a test first needs it."""
+"""Azurite, the emulator of Azure's store, on loopback; `npm` installs it when it is first needed."""
 
 from __future__ import annotations
 

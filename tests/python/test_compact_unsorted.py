@@ -287,14 +287,22 @@ def test_a_file_that_others_overwrite_meanwhile_is_not_replaced(tmp_path, monkey
         write(tmp_path, "a.parquet", [30, 10])
         return real(*arguments)
 
+    pauses = []
+    monkeypatch.setattr(plait.table.run, "sleep", pauses.append)
     monkeypatch.setattr(plait.table.here, "sort_merge", overwritten)
     with pytest.raises(plait.StorageError, match="others replace the files"):
         plait.compact(tmp_path, sort_by="k", unsorted="sort")
+    # Each pause is drawn from twice as long a time as the one before, up to a second; the second
+    # round merged the other file.
+    assert len(pauses) == 16 and len(set(pauses)) == 16
+    assert all(0 <= pause <= min(1, 0.02 * 2**n) for n, pause in enumerate(pauses[1:]))
+    assert sum(pauses) > 0.5
     assert sorted(key for key, _ in rows(live(tmp_path))) == [1, 2, 10, 30]
     monkeypatch.setattr(plait.table.here, "sort_merge", once := Once(overwritten, real))
     write(tmp_path, "a.parquet", [3, 1])
     report = plait.compact(tmp_path, sort_by="k", unsorted="sort")
     assert once.is_done and (len(report.groups), report.lost) == (1, 1)
+    assert len(pauses) == 17 and pauses[-1] <= 0.02
     assert sorted(key for key, _ in rows(live(tmp_path))) == [1, 2, 10, 30]
 
 

@@ -15,9 +15,11 @@ together (`commits`).
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, closing
 from operator import itemgetter
+from time import sleep
 from typing import Protocol
 
 from plait._native_call import OnProgress
@@ -50,6 +52,9 @@ __all__ = [
 _ROUNDS_MAX = 64
 # Rounds in a row in which others were always first.
 _LOST_MAX = 16
+# The first pause after such a round at most, and the longest, in seconds. Drawn at random: two
+# compactions of the same files would else wait and lose in step.
+_PAUSE_S, _PAUSE_MAX_S = 0.02, 1.0
 
 # Others may have removed the file: then the group is lost.
 _MOVED = (SourceChanged, SourceNotFound)
@@ -147,6 +152,9 @@ def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) 
                 got=f"`{table.name}`, {lost} times",
                 hint="compact partitions that are not written to, or when less is written",
             )
+        if is_lost:
+            most = min(_PAUSE_MAX_S, _PAUSE_S * 2.0 ** (lost_in_a_row - 1))
+            sleep(random.uniform(0, most))  # noqa: S311 - not a secret
     if not compaction.options.yes:
         done = [_described(group, Merged(unsorted=group.unsorted)) for group in chosen]
     return CompactReport(

@@ -332,8 +332,8 @@ impl TempFile {
         self.bytes
     }
 
-    /// Whether the store of the file may copy bytes of `object` to it, which then do not pass through
-    /// this machine.
+    /// Whether the store of the file may copy bytes of `object` to it, which do not pass through this
+    /// machine then.
     ///
     /// # Errors
     /// [`Kind::Storage`].

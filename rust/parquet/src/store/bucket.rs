@@ -152,8 +152,8 @@ pub trait Upload: Send {
     /// [`Kind::Storage`](plait_core::Kind::Storage), also for a part before.
     fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()>;
 
-    /// The fewest bytes of a part that is not the last, if the store may copy parts of the object at
-    /// `source`, as far as it is known.
+    /// The fewest bytes of a part that is not the last, if the store may copy parts of the object
+    /// at `source`, as far as it is known.
     fn copied_part_min(&self, _source: &Url) -> Option<u64> {
         None
     }

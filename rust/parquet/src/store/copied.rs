@@ -8,8 +8,8 @@
 //! ```
 //!
 //! # Invariants
-//! A part is copied from the version of an object that was read. A part that a store did not copy may
-//! be uploaded in its place.
+//! A part is copied from the version of an object that was read. A part that a store did not copy
+//! may be uploaded in its place.
 //!
 //! # Cost
 //! One request a part.
@@ -239,8 +239,8 @@ impl CopyingUpload {
         self.copier.requests.rules()
     }
 
-    /// Asks the store to copy the next part. [`object_store::Error::NotSupported`] if it does not do
-    /// that: then the part may be uploaded in its place.
+    /// Asks the store to copy the next part. [`object_store::Error::NotSupported`] if it does not
+    /// do that: then the part may be uploaded in its place.
     ///
     /// # Errors
     /// [`object_store::Error::Precondition`] if the object is another one by now, and those of
