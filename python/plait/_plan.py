@@ -112,7 +112,7 @@ class Task:
 
         `execute_task` executes it, in this process or another.
         """
-        return _json(self._plan._only(self.index))  # noqa: SLF001
+        return "".join(pieces_of(self))
 
     def execute(self, out: Path | None = None, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
         """Executes the task; takes what `Plan.execute` takes but `tasks`."""
@@ -308,14 +308,17 @@ class Plan(_PrintedReport):
         return {task["index"]: task for task in self._data["tasks"]}
 
     def _only(self, index: int) -> dict[str, Any]:
-        """The plan with one task, and the sources of that task; no other task is looked at."""
+        """The plan with one task, and the sources of that task; no other task is looked at.
+
+        The sources can be iterated once.
+        """
         task = self._tasks_by_index[index]
         sources = self._data["sources"]
         slices = json.loads(task["slices"])
         of_task = json.dumps([{**piece, "source": i} for i, piece in enumerate(slices)])
         return {
             **self._data,
-            "sources": [sources[piece["source"]] for piece in slices],
+            "sources": (sources[piece["source"]] for piece in slices),
             "tasks": [{**task, "slices": of_task}],
         }
 
@@ -374,6 +377,21 @@ def _pieces(data: dict[str, Any]) -> Iterator[str]:
 def _without(data: dict[str, Any], *names: str) -> str:
     """The text of JSON that goes on behind it, without these members."""
     return json.dumps({name: value for name, value in data.items() if name not in names})[:-1]
+
+
+def entries(made: Plan) -> Iterator[dict[str, Any]]:
+    """What the JSON of a plan says of each source. Unlike `sources`, it holds one at a time."""
+    return made._parsed()  # noqa: SLF001
+
+
+def token_of(made: Plan) -> str:
+    """What the names of the outputs have of the plan."""
+    return str(made._data["task"])  # noqa: SLF001
+
+
+def pieces_of(task: Task) -> Iterator[str]:
+    """The text of `task.to_json`, one source at a time."""
+    return _pieces(task._plan._only(task.index))  # noqa: SLF001
 
 
 def leased(made: Plan, lease: str) -> Plan:

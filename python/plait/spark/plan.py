@@ -165,8 +165,7 @@ class _Part:
 def _parts(number: int, group: Group) -> list[_Part]:
     if not group.unsorted:
         return [
-            _Part(number, task.index, task.rows, pack(task.to_json(), group.out, task.bytes))
-            for task in group.plan.tasks
+            _Part(number, task.index, task.rows, pack(task, group.out)) for task in group.plan.tasks
         ]
     merge = {name: value for name, value in group.merge.items() if name != "storage_options"}
     paths = tuple(file.path for file in group.files)

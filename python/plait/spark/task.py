@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plait._plan import pieces_of
 from plait._planning import execute_task
 from plait.errors import PlaitError, StorageError
 from plait.table.sorting import Seen, sort_merge
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
+    from plait._plan import Task
     from plait.report import MergeReport
 
 __all__ = ["ANSWER", "Counters", "Packed", "PackedSort", "executor", "pack"]
@@ -74,9 +76,11 @@ class Counters:
     rows: Accumulator[int]
 
 
-def pack(task: str, out: str, bytes: int = 0) -> Packed:  # noqa: A002 - as everywhere in reports
+def pack(task: Task, out: str) -> Packed:
     """A task as it travels."""
-    return Packed(zlib.compress(task.encode()), out, bytes)
+    compressing = zlib.compressobj()
+    pieces = [compressing.compress(piece.encode()) for piece in pieces_of(task)]
+    return Packed(b"".join([*pieces, compressing.flush()]), out, task.bytes)
 
 
 def executor(

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from plait import _native, _stores
 from plait._lease import Lease
 from plait._native_call import _call, _settings
-from plait._plan import Plan, with_level
+from plait._plan import Plan, entries, token_of, with_level
 from plait._planning import checked_options, plan_knowing
 from plait.errors import (
     ForeignTable,
@@ -236,7 +236,7 @@ class Into(_Leased):
         made = self._planned_or_seen(merge, known, compaction)
         if made is None:
             return Found(self._manifest()["number"], (), skipped_of(compaction.left))
-        token = task_of(made, merge) if isinstance(made, Look) else made.to_dict()["task"]
+        token = task_of(made, merge) if isinstance(made, Look) else token_of(made)
         self._part = f"-{token}"
         manifest = self._manifest()
         live = sorted(_names(manifest))
@@ -248,8 +248,7 @@ class Into(_Leased):
                 got=f"`{self.name}`: `{live[0]}`",
                 hint='write to another folder, or pass if_exists="add"',
             )
-        found = made.files if isinstance(made, Look) else made.sources
-        files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in found)
+        files = tuple(_files(made))
         scope = Scope("", f"{self.name.rstrip('/')}/{_MADE}", files)
         skipped = skipped_of(compaction.left)
         if isinstance(made, Look):
@@ -338,16 +337,22 @@ def _planned(
 ) -> Plan:
     made = plan_knowing([file.path for file in files], merge, known, watch.planning)
     rows = {file.path: file.rows for file in files}
-    for source in made.sources:
-        if source.rows != rows[source.path]:
+    for file in _files(made):
+        if file.rows != rows[file.path]:
             error = SourceChanged.of(
                 "a file was replaced after it was surveyed",
-                got=f"{source.rows} rows instead of {rows[source.path]}",
+                got=f"{file.rows} rows instead of {rows[file.path]}",
                 hint="compact when less is written",
             )
-            error.path = source.path
+            error.path = file.path
             raise error
     return made if level is None else with_level(made, level)
+
+
+def _files(made: Plan | Look) -> Iterator[TableFile]:
+    if isinstance(made, Look):
+        return (TableFile(file.path, file.path, file.rows, file.bytes) for file in made.files)
+    return (TableFile(s["path"], s["path"], s["rows"], s["bytes"]) for s in entries(made))
 
 
 def _prefetched(

@@ -87,7 +87,7 @@ class Compaction:
         return len(files) >= self.members_min or any(file.may_be_worn for file in files)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TableFile:
     """A data file.
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from plait import _native
 from plait._native_call import OnProgress
-from plait._plan import Plan
+from plait._plan import Plan, entries
 from plait._planning import plan_knowing
 from plait._rules import OF_COLUMNS, Rules, narrowing
 from plait.errors import (
@@ -271,19 +271,15 @@ def _in_order_of_age(
 
 
 def _look_of(whole: Plan) -> Look:
-    ends = whole.to_dict()["sources"]
     files = (
         LookedFile(
-            path=source.path,
-            rows=source.rows,
-            bytes=source.bytes,
-            merge_level=source.merge_level,
+            **{name: source[name] for name in ("path", "rows", "bytes", "merge_level")},
             footer="",
             is_sorted=True,
-            first=end["first"],
-            last=end["last"],
+            first=source["first"],
+            last=source["last"],
         )
-        for source, end in zip(whole.sources, ends, strict=True)
+        for source in entries(whole)
     )
     return Look(whole.sort_by, tuple(files))
 
