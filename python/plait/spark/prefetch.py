@@ -4,9 +4,9 @@ paths ──▶ range(n tasks).mapInArrow: 16 files at a time a task ──▶ (
 
 Invariants: the plan is the same bytes with and without. A file that an executor cannot read is no
 error: the driver reads it, and raises what there is to raise. Nothing is held when it is planned.
-Cost: one Spark job a look, no shuffle. Driver and its JVM hold the bytes while planning: those of
-the footer, and at most 64 KiB of keys a file besides the first and the last page of a key column,
-packed.
+Cost: one Spark job a look, no shuffle. Of each file the bytes of the footer, and at most 64 KiB of
+keys besides the first and the last page of a key column, packed: the JVM and the driver hold them
+until all are there, and then an unnamed file does.
 Not here: what is read (`rust/parquet/src/plan/learn.rs`); merges (`plan`, `task`).
 """
 

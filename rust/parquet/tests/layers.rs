@@ -27,7 +27,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("selection", ""),
-    ("footer", "guard output runtime store thrift"),
+    ("footer", "guard runtime store thrift"),
     ("source", "footer output selection store"),
     ("page", "guard runtime source store thrift unzstd"),
     ("spill", "page runtime store output"),

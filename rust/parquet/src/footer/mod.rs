@@ -15,10 +15,9 @@
 //! takes about two microseconds a chunk.
 //!
 //! # Not here
-//! What is checked (`checks`); what is shared (`stored`); what is on disk (`blocks`); which stay
+//! What is checked (`checks`); what is shared (`stored`); what is on disk (`store`); which stay
 //! decoded (`decoded`); how many are decoded at a time (`room`).
 
-mod blocks;
 mod checks;
 mod chunk;
 mod decoded;

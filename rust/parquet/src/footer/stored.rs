@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use super::blocks::{FooterBlocks, StoredBytes};
 use super::parts::FooterParts;
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
+use crate::store::{StoredBlocks, StoredBytes};
 use crate::thrift::TYPE_STRUCT;
 
 /// Footers of one call.
 pub(super) struct StoredFooters {
-    blocks: FooterBlocks,
+    blocks: StoredBlocks,
     pieces: HashSet<Arc<[u8]>>,
     /// The pieces of the last footer: those of the next one are often the same.
     last: Arc<Vec<SharedPiece>>,
@@ -69,7 +69,8 @@ const END_BYTES: usize = size_of::<u32>();
 impl StoredFooters {
     /// None yet; those that do not fit in memory go to `dir`.
     pub(super) fn new(dir: &Path, context: &Context) -> Self {
-        let blocks = FooterBlocks::new(dir, context);
+        let bytes_max = context.budget().bytes(MemoryStage::StoredFooters);
+        let blocks = StoredBlocks::new(dir, bytes_max, context);
         Self { blocks, pieces: HashSet::new(), last: Arc::default() }
     }
 

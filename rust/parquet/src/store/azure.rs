@@ -229,6 +229,7 @@ mod tests {
 
     /// Copies to `az://out` of an account that has `credential`.
     fn requests(credential: AzureCredential) -> AzureRequests {
+        drop(rustls::crypto::ring::default_provider().install_default());
         let make = |url: &Url, credentials: Option<AzureCredentialProvider>| {
             MicrosoftAzureBuilder::new()
                 .with_account("acc")
@@ -243,7 +244,6 @@ mod tests {
 
     /// The request that copies bytes of `source`.
     fn request(credential: AzureCredential, source: &str) -> HttpRequest {
-        drop(rustls::crypto::ring::default_provider().install_default());
         let from = CopiedRange {
             url: Url::parse(source).unwrap(),
             tag: "\"0x1\"".to_owned(),

@@ -13,9 +13,10 @@
 //! prefetch; only who asked the storage differs.
 //!
 //! # Cost
-//! The recorded bytes, each once and packed, as long as somebody holds the [`Prefetched`]; they are
-//! not part of the memory limit. A read unpacks its piece, unless the thread did so last. A local
-//! file is looked at when it is opened, an object at the first read that was not recorded.
+//! The recorded bytes, each once and packed, as long as somebody holds the [`Prefetched`]: up to
+//! [`MEMORY_BYTES`] in memory, which are not part of the memory limit, and all others in an unnamed
+//! file. A read unpacks its piece, unless the thread did so last. A local file is looked at when it is
+//! opened, an object at the first read that was not recorded.
 //!
 //! # Not here
 //! What is worth a prefetch (`plan`).
@@ -31,6 +32,8 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::reader::{ObjectVersion, RangeReader, changed, check_range};
+use super::stored_blocks::{StoredBlocks, StoredBytes};
+use crate::runtime::Context;
 use crate::unzstd::unzstd;
 
 /// Prefetched parts of files, by location.
@@ -43,8 +46,10 @@ impl Prefetched {
     /// # Errors
     /// [`Kind::InvalidArgument`] for other bytes.
     pub fn try_new<B: AsRef<[u8]>>(files: impl IntoIterator<Item = B>) -> Result<Self> {
+        let context = Context::new(MEMORY_BYTES);
+        let mut blocks = StoredBlocks::new(&std::env::temp_dir(), MEMORY_BYTES, &context);
         let read = |bytes: B| {
-            let (path, file) = PrefetchedFile::from_bytes(bytes.as_ref())?;
+            let (path, file) = PrefetchedFile::from_bytes(bytes.as_ref(), &mut blocks)?;
             Ok((path, Arc::new(file)))
         };
         files.into_iter().map(read).collect::<Result<_>>().map(Self)
@@ -69,8 +74,11 @@ pub(super) struct PrefetchedFile {
 struct PackedPiece {
     start: u64,
     len: u32,
-    packed: Box<[u8]>,
+    packed: StoredBytes,
 }
+
+/// So many packed bytes stay in memory: those of ten thousand files or so.
+const MEMORY_BYTES: usize = 16 << 20;
 
 /// What an executor read of a file.
 pub(crate) struct RecordedFile {
@@ -117,7 +125,7 @@ impl PrefetchedFile {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`].
-    fn from_bytes(bytes: &[u8]) -> Result<(String, Self)> {
+    fn from_bytes(bytes: &[u8], blocks: &mut StoredBlocks) -> Result<(String, Self)> {
         let bad = || Error::new(Kind::InvalidArgument, "this is not what was read of a file");
         let (len, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| bad())?;
@@ -132,7 +140,7 @@ impl PrefetchedFile {
                 return Err(bad());
             }
             least = end.ok_or_else(bad)?;
-            pieces.push(PackedPiece { start, len, packed: packed.into() });
+            pieces.push(PackedPiece { start, len, packed: blocks.store(&[packed]) });
             rest = after;
         }
         if !rest.is_empty() {
@@ -164,10 +172,11 @@ impl PrefetchedFile {
 }
 
 impl PackedPiece {
-    /// All of its bytes; none if they cannot be unpacked.
+    /// All of its bytes; none if they cannot be read or unpacked.
     fn unpack(&self) -> Option<Bytes> {
+        let packed = self.packed.read(0..self.packed.len()).ok()?;
         let mut bytes = Vec::with_capacity(self.len as usize);
-        unzstd(&self.packed, &mut bytes).ok()?;
+        unzstd(&packed, &mut bytes).ok()?;
         Some(bytes.into())
     }
 }
@@ -422,7 +431,7 @@ impl RangeReader for CachedReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::Context;
+    use crate::page::testing::Numbers;
     use crate::store::registry::Stores;
     use crate::store::remote::tests::{memory, put};
 
@@ -516,12 +525,12 @@ mod tests {
         let noted = RecordingReader::new(stores.open("a").unwrap());
         noted.read(2..5).unwrap();
         let bytes = noted.known(1).unwrap().to_bytes().unwrap();
-        assert!(PrefetchedFile::from_bytes(&bytes).is_ok());
+        let read = |bytes: &[u8]| Prefetched::try_new([bytes]).map(drop);
+        read(&bytes).unwrap();
         for cut in 0..bytes.len() {
-            let e = PrefetchedFile::from_bytes(&bytes[..cut]).err().unwrap();
-            assert_eq!(e.kind(), Kind::InvalidArgument, "{cut}");
+            assert_eq!(read(&bytes[..cut]).unwrap_err().kind(), Kind::InvalidArgument, "{cut}");
         }
-        assert!(PrefetchedFile::from_bytes(&[&bytes[..], b"x"].concat()).is_err());
+        assert!(read(&[&bytes[..], b"x"].concat()).is_err());
     }
 
     #[test]
@@ -535,6 +544,39 @@ mod tests {
         let reading = stores(&bucket);
         reading.remember(Arc::new(Prefetched::try_new([bytes]).unwrap()));
         assert_eq!(&reading.open("a").unwrap().read(0..10).unwrap()[..], b"0123456789");
+    }
+
+    #[test]
+    fn what_has_no_room_in_memory_is_on_disk() {
+        use crate::store::{Bucket, Completed};
+        let bucket = memory(&[]);
+        let mut objects = Vec::new();
+        for file in 0..40 {
+            let mut numbers = Numbers(file);
+            let body: Vec<u8> = (0..1 << 20).map(|_| numbers.below(256) as u8).collect();
+            let body = Bytes::from(body);
+            let name = format!("f{file}");
+            assert_eq!(bucket.put_new(&name, body.clone()).unwrap(), Completed::Yes);
+            objects.push((name, body));
+        }
+        let all = Prefetched::try_new(objects.iter().map(|(name, body)| {
+            let noted = RecordingReader::new(stores(&bucket).open(name).unwrap());
+            noted.read(0..body.len() as u64).unwrap();
+            noted.known(body.len() as u64).unwrap().to_bytes().unwrap()
+        }));
+        let all = Arc::new(all.unwrap());
+        let in_memory = |file: &Arc<PrefetchedFile>| {
+            let held = file.pieces.iter().filter(|piece| piece.packed.is_in_memory());
+            held.map(|piece| piece.packed.len()).sum::<usize>()
+        };
+        let held: usize = all.0.values().map(in_memory).sum();
+        assert!(held <= MEMORY_BYTES + (2 << 20), "{held}");
+        let reading = stores(&bucket);
+        reading.remember(all);
+        for (name, body) in &objects {
+            let file = reading.open(name).unwrap();
+            assert_eq!(&file.read(77..1 << 20).unwrap()[..], &body[77..]);
+        }
     }
 
     #[test]

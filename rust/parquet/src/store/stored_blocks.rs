@@ -1,4 +1,4 @@
-//! FooterBlocks of bytes that are written once: in memory up to a share of the limit, then on disk.
+//! Bytes that are stored once and read often: blocks in memory up to a share, then on disk.
 //!
 //! ```text
 //! block 0   block 1   block 2 …   the last one grows
@@ -8,13 +8,13 @@
 //! # Invariants
 //! The file has no name (it is unlinked at once), so that no crash leaves it behind. Where it cannot
 //! be written, blocks stay in memory. They are not accounted: how much is woven at a time goes by what
-//! is, and they are a share of their own.
+//! is accounted, and these are a share of their own.
 //!
 //! # Cost
 //! Memory: the share, and the last block. A read of a block on disk is one read of the file.
 //!
 //! # Not here
-//! What is in them (`stored`).
+//! What is in them (`prefetched`; footers, in `footer`).
 
 use std::fs::File;
 use std::io;
@@ -22,24 +22,23 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use plait_core::Result;
+use plait_core::{Error, Kind, Result};
 
-use crate::output::storage;
-use crate::runtime::{Context, Level, MemoryStage};
-use crate::store::temp::unnamed_file;
-use crate::store::{read_exact_at, write_all_at};
+use super::local::{read_exact_at, write_all_at};
+use super::temp::unnamed_file;
+use crate::runtime::{Context, Level};
 
-/// Bytes of a block. Many footers share one: small ones that stay between large ones that go leave
-/// holes in memory.
+/// Bytes of a block. Many stored bytes share one: small ones that stay between large ones that go
+/// leave holes in memory.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// FooterBlocks of one call.
-pub(super) struct FooterBlocks {
+/// Blocks of one call.
+pub(crate) struct StoredBlocks {
     dir: PathBuf,
     context: Context,
     block_bytes: usize,
     bytes_max: usize,
-    last: Arc<FooterBlock>,
+    last: Arc<StoredBlock>,
     /// Bytes of the blocks before the last that are in memory.
     in_memory: usize,
     file: ScratchFile,
@@ -58,7 +57,7 @@ struct Scratch {
     dir: PathBuf,
 }
 
-struct FooterBlock(Mutex<BlockBytes>);
+struct StoredBlock(Mutex<BlockBytes>);
 
 enum BlockBytes {
     Memory(Vec<u8>),
@@ -66,40 +65,40 @@ enum BlockBytes {
 }
 
 /// Bytes of a block.
-pub(super) struct StoredBytes {
-    block: Arc<FooterBlock>,
+pub(crate) struct StoredBytes {
+    block: Arc<StoredBlock>,
     start: u32,
     len: u32,
 }
 
-impl FooterBlocks {
-    /// No blocks yet; those that go to disk go to `dir`.
-    pub(super) fn new(dir: &Path, context: &Context) -> Self {
+impl StoredBlocks {
+    /// No blocks yet. Those beyond `bytes_max` go to disk, to `dir`.
+    pub(crate) fn new(dir: &Path, bytes_max: usize, context: &Context) -> Self {
         Self {
             dir: dir.to_owned(),
             context: context.clone(),
             block_bytes: BLOCK_BYTES,
-            bytes_max: context.budget().bytes(MemoryStage::StoredFooters),
-            last: FooterBlock::new(),
+            bytes_max,
+            last: StoredBlock::new(),
             in_memory: 0,
             file: ScratchFile::Unused,
         }
     }
 
     /// Stores `pieces` one behind the other.
-    pub(super) fn store(&mut self, pieces: &[&[u8]]) -> StoredBytes {
+    pub(crate) fn store(&mut self, pieces: &[&[u8]]) -> StoredBytes {
         let len = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         if self.last.len() + len > self.block_bytes {
             self.begin_block();
         }
         let start = self.last.append(pieces);
-        // A footer has less than 4 GB: its length is stored in four bytes.
+        // Blocks are small, and so are footers and pieces: their lengths are stored in four bytes.
         let [start, len] = [start, len].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
         StoredBytes { block: Arc::clone(&self.last), start, len }
     }
 
     fn begin_block(&mut self) {
-        let whole = std::mem::replace(&mut self.last, FooterBlock::new());
+        let whole = std::mem::replace(&mut self.last, StoredBlock::new());
         let len = whole.len();
         if len > 0 && self.in_memory + len > self.bytes_max {
             match self.write(&whole) {
@@ -108,10 +107,8 @@ impl FooterBlocks {
                 Err(e) => {
                     self.file = ScratchFile::Refused;
                     self.context.events().record(Level::Info, "plan", || {
-                        format!(
-                            "footers stay in memory: cannot write to {}: {e}",
-                            self.dir.display()
-                        )
+                        let dir = self.dir.display();
+                        format!("footers and keys stay in memory: cannot write to {dir}: {e}")
                     });
                 }
             }
@@ -120,7 +117,7 @@ impl FooterBlocks {
     }
 
     /// Moves a block to the file; `false` if there is none.
-    fn write(&mut self, block: &FooterBlock) -> io::Result<bool> {
+    fn write(&mut self, block: &StoredBlock) -> io::Result<bool> {
         let (file, at) = match &self.file {
             ScratchFile::Open(file, at) => (Arc::clone(file), *at),
             ScratchFile::Unused => {
@@ -137,7 +134,7 @@ impl FooterBlocks {
     }
 }
 
-impl FooterBlock {
+impl StoredBlock {
     fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(BlockBytes::Memory(Vec::new()))))
     }
@@ -175,15 +172,21 @@ impl FooterBlock {
 }
 
 impl StoredBytes {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len as usize
+    }
+
+    /// Whether they are in memory.
+    #[cfg(test)]
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.block.len() > 0
     }
 
     /// Those of its bytes at `range`, which lies inside of it.
     ///
     /// # Errors
     /// [`Storage`](plait_core::Kind::Storage) when the file cannot be read.
-    pub(super) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let start = self.start as usize + range.start;
         let mut found = vec![0; range.len()];
         let held = self.block.lock();
@@ -197,8 +200,11 @@ impl StoredBytes {
             BlockBytes::OnDisk(scratch, at) => {
                 let (scratch, at) = (Arc::clone(scratch), *at + start as u64);
                 drop(held);
-                read_exact_at(&scratch.file, &mut found, at)
-                    .map_err(|e| storage("cannot read stored footers", &scratch.dir, e))?;
+                read_exact_at(&scratch.file, &mut found, at).map_err(|e| {
+                    Error::new(Kind::Storage, "cannot read a temporary file")
+                        .with_path(scratch.dir.display().to_string())
+                        .with_cause(e)
+                })?;
                 Ok(found)
             }
         }
@@ -213,13 +219,13 @@ mod tests {
 
     use super::*;
 
-    /// FooterBlocks of 100 bytes, two of which stay in memory.
-    fn blocks(context: &Context) -> FooterBlocks {
+    /// Blocks of 100 bytes, two of which stay in memory.
+    fn blocks(context: &Context) -> StoredBlocks {
         let dir = std::env::temp_dir();
-        FooterBlocks { block_bytes: 100, bytes_max: 200, ..FooterBlocks::new(&dir, context) }
+        StoredBlocks { block_bytes: 100, ..StoredBlocks::new(&dir, 200, context) }
     }
 
-    fn stretches(blocks: &mut FooterBlocks) -> Vec<(StoredBytes, Vec<u8>)> {
+    fn stretches(blocks: &mut StoredBlocks) -> Vec<(StoredBytes, Vec<u8>)> {
         let bytes = |i: u8| vec![i; 10 + usize::from(i % 40)];
         (0..60).map(|i| (blocks.store(&[&bytes(i), &[i]]), [bytes(i), vec![i]].concat())).collect()
     }
@@ -237,7 +243,7 @@ mod tests {
         let mut blocks = blocks(&context);
         let stored = stretches(&mut blocks);
         assert_read_back(&stored);
-        let in_memory = |(stretch, _): &&(StoredBytes, _)| stretch.block.len() > 0;
+        let in_memory = |(stretch, _): &&(StoredBytes, _)| stretch.is_in_memory();
         let held = stored.iter().filter(in_memory).map(|(stretch, _)| stretch.len()).sum::<usize>();
         assert!(held <= 300, "{held}");
         let all: usize = stored.iter().map(|(stretch, _)| stretch.len()).sum();
