@@ -158,16 +158,38 @@ def is_copy(headers) -> bool:
     return "x-amz-copy-source" in headers
 
 
-def test_a_source_that_changes_is_named_and_nothing_is_left(bucket, s3_server, s3_proxy, disjoint):
-    def changed(method, headers):
-        return (412, "PreconditionFailed") if is_copy(headers) else None
-
-    s3_proxy.answer = changed
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_source_that_changes_is_named_and_nothing_is_left(
+    bucket, s3_server, s3_proxy, disjoint, nth
+):
     sources = [bucket.put(f"in/{n}.parquet", body) for n, body in enumerate(disjoint)]
+    asked = []
+
+    def change(method, headers):
+        if is_copy(headers):
+            asked.append(1)
+            if len(asked) == nth:
+                for n, body in enumerate(disjoint):
+                    bucket.put(f"in/{n}.parquet", body[:-8] + body[-8:][::-1])
+
+    s3_proxy.answer = change
     with pytest.raises(plait.SourceChanged) as caught:
         merged(bucket, "out", sources, s3_server.options(s3_proxy.url), server_side_copy=True)
-    assert caught.value.path == sources[0]
+    assert caught.value.path in sources
     assert bucket.files("out") == [] and bucket.pending() == 0
+
+
+def test_a_bucket_that_the_store_cannot_read_is_read_here(bucket, s3_server, s3_proxy, disjoint):
+    other = Bucket(bucket.client, f"{bucket.name}-far")
+    sources = [bucket.put("in/0.parquet", disjoint[0]), other.put("1.parquet", disjoint[1])]
+
+    def far(method, headers):
+        is_far = headers.get("x-amz-copy-source", "").startswith(other.name)
+        return (403, "AccessDenied") if is_far else None
+
+    s3_proxy.answer = far
+    _, copied = both(bucket, sources, s3_server.options(s3_proxy.url))
+    assert 0 < copied.server_copied_bytes < len(disjoint[0])
 
 
 def test_the_version_that_was_read_is_asked_for(bucket, s3_server, s3_proxy, disjoint):

@@ -1,12 +1,12 @@
 """What planning reads of many files, read by executors: footers, indexes, first and last keys.
 
-paths ──▶ range(n tasks).mapInArrow: 16 files at a time a task ──▶ (path, bytes) ──▶ Known ──▶ plan
+paths ──▶ range(n tasks).mapInArrow: 64 files at a time a task ──▶ (path, bytes) ──▶ Known ──▶ plan
 
 Invariants: the plan is the same bytes with and without. A file that an executor cannot read is no
 error: the driver reads it, and raises what there is to raise. Nothing is held when it is planned.
 Cost: one Spark job a look, no shuffle. Of each file the bytes of the footer, and at most 64 KiB of
 keys besides the first and the last page of a key column, packed: the JVM and the driver hold them
-until all are there, and then an unnamed file does.
+until all are there, and then an unnamed file does, but for 16 MiB.
 Not here: what is read (`rust/parquet/src/plan/learn.rs`); merges (`plan`, `task`).
 """
 

@@ -134,6 +134,31 @@ impl PageAppender<'_> {
         self.id += ids.len();
     }
 
+    /// Gives `write` room for ids of rows of one level and one value each, while all levels are the
+    /// greatest. It says how many steps it did, which is returned, and how many ids it wrote.
+    #[inline(always)]
+    pub(crate) fn write_ids(&mut self, write: impl FnOnce(&mut [u32]) -> (usize, usize)) -> usize {
+        let (start, rows_max) = (self.id, self.rows_left());
+        let (steps, rows) = write(&mut self.ids[start..start + rows_max]);
+        self.id += rows;
+        self.add_flat(rows);
+        steps
+    }
+
+    /// As [`write_ids`](Self::write_ids), for plain values of `N` bytes.
+    #[inline(always)]
+    pub(crate) fn write_values<const N: usize>(
+        &mut self,
+        write: impl FnOnce(&mut [[u8; N]]) -> (usize, usize),
+    ) -> usize {
+        let (start, rows_max) = (self.byte, self.rows_left());
+        let (places, _) = self.bytes[start..start + rows_max * N].as_chunks_mut();
+        let (steps, rows) = write(places);
+        self.byte += rows * N;
+        self.add_flat(rows);
+        steps
+    }
+
     /// Appends bytes of values.
     #[inline(always)]
     pub(crate) fn put(&mut self, bytes: &[u8]) {

@@ -187,9 +187,10 @@ impl ObjectOutput {
         Ok(&mut **self.upload.insert(upload))
     }
 
-    /// Whether the store may copy parts of `object`. The upload begins, as only it knows that.
+    /// Whether the store may copy parts of `object`. The upload begins, as only it knows that where
+    /// both are in stores of one kind.
     pub(super) fn may_copy(&mut self, object: &ObjectVersion) -> Result<bool> {
-        Ok(self.begun()?.copied_part_min(&object.url).is_some())
+        Ok(self.place.is_like(&object.url) && self.begun()?.copied_part_min(&object.url).is_some())
     }
 
     /// Writes bytes of an object. They are copied once it is known how many follow each other.

@@ -1,17 +1,17 @@
 //! Requests that make bytes of an Azure blob a block of an upload.
 //!
 //! ```text
-//! credential    block of the upload              blob that is copied
-//! account key   signed URL                       signed URL
-//! SAS token     URL with the token               URL with the token
-//! bearer token  Authorization                    x-ms-copy-source-authorization
+//! credential    block of the upload     blob that is copied
+//! account key   signed URL              signed URL
+//! SAS token     URL with the token      URL with the token
+//! bearer token  Authorization           x-ms-copy-source-authorization
 //!
 //! PUT ?comp=block&blockid=, x-ms-copy-source, x-ms-source-range, x-ms-source-if-match ──▶ 201
 //! ```
 //!
 //! # Invariants
-//! A block is copied from the version of a blob that was read (`x-ms-source-if-match`). Credentials
-//! go to the endpoint of the settings alone.
+//! A block is copied from the version of a blob that was read (`x-ms-source-if-match`). What lets
+//! the store read the source goes to the store of the output, which is asked to read it.
 //!
 //! # Cost
 //! One request a block. Signing needs none.
@@ -21,17 +21,18 @@
 //!
 //! Source: Azure Storage REST API, Put Block From URL.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use object_store::StaticCredentialProvider;
 use object_store::azure::{
-    AzureAccessKey, AzureCredential, AzureCredentialProvider, MicrosoftAzure,
+    AzureAccessKey, AzureAuthorizer, AzureCredential, AzureCredentialProvider, MicrosoftAzure,
 };
 use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::multipart::PartId;
@@ -61,77 +62,80 @@ pub(super) struct AzureRequests {
     root: Url,
     store: Arc<MicrosoftAzure>,
     make: MakeAzure,
-    /// Whether requests are signed, by a key.
+    /// Whether a key signs addresses.
     signs: AtomicBool,
-    /// Those that were copied from or to, by URL.
-    containers: Mutex<BTreeMap<String, Arc<Container>>>,
+    /// Clients of containers, by URL: those that sign addresses, or tell them. A client tells none
+    /// without a signature.
+    containers: Mutex<BTreeMap<String, Arc<MicrosoftAzure>>>,
+    /// The addresses that were signed last.
+    signed: Mutex<VecDeque<Signed>>,
 }
 
-/// A container whose blobs have addresses.
-struct Container {
-    /// Signs URLs.
-    signing: MicrosoftAzure,
-    /// Tells URLs: the client gives none without a signature.
-    plain: MicrosoftAzure,
-}
-
-impl Container {
-    /// The URL of a blob, without a signature.
-    async fn url(&self, path: &Path) -> object_store::Result<Url> {
-        let mut url = self.plain.signed_url(Method::GET, path, SIGNED_TIME).await?;
-        url.set_query(None);
-        Ok(url)
-    }
-}
-
-/// Where a blob is for a request, and the token that lets it in.
-struct Address {
+/// The signed address of a blob, for one kind of request.
+struct Signed {
+    root: Url,
+    path: Path,
+    method: Method,
     url: Url,
-    bearer: Option<HeaderValue>,
+    at: Instant,
 }
+
+/// So many signed addresses are kept, for half of the time that they are valid.
+const SIGNED_MAX: usize = 64;
+
+/// A signature is valid from its second on, by the clock of this machine. So long may that be ahead
+/// of the clock of the store.
+const CLOCK_AHEAD: Duration = Duration::from_secs(3);
 
 impl AzureRequests {
     pub(super) fn new(root: Url, store: Arc<MicrosoftAzure>, make: MakeAzure) -> Self {
-        Self { root, store, make, signs: AtomicBool::default(), containers: Mutex::default() }
+        let signs = AtomicBool::default();
+        let (containers, signed) = (Mutex::default(), Mutex::default());
+        Self { root, store, make, signs, containers, signed }
     }
 
-    fn container(&self, root: &Url) -> object_store::Result<Arc<Container>> {
-        let mut containers = self.containers.lock().unwrap_or_else(PoisonError::into_inner);
+    fn container(&self, root: &Url) -> object_store::Result<Arc<MicrosoftAzure>> {
+        let signs = self.signs.load(Ordering::Relaxed);
+        if signs && *root == self.root {
+            return Ok(Arc::clone(&self.store));
+        }
+        let mut containers = lock(&self.containers);
         if let Some(container) = containers.get(root.as_str()) {
             return Ok(Arc::clone(container));
         }
-        let credentials = Arc::clone(self.store.credentials());
-        let signing = (self.make)(root, Some(credentials))?;
-        let container = Arc::new(Container { signing, plain: (self.make)(root, None)? });
+        let credentials = signs.then(|| Arc::clone(self.store.credentials()));
+        let container = Arc::new((self.make)(root, credentials)?);
         containers.insert(root.to_string(), Arc::clone(&container));
         Ok(container)
     }
 
-    /// The address of the blob at `path` of the container `root`.
-    async fn address(
-        &self,
-        root: &Url,
-        path: &Path,
-        method: Method,
-    ) -> object_store::Result<Address> {
+    /// The URL of the blob at `path` of the container `root`, signed if a key signs.
+    async fn address(&self, root: &Url, path: &Path, method: Method) -> object_store::Result<Url> {
+        let signs = self.signs.load(Ordering::Relaxed);
+        let is_it = |of: &&Signed| {
+            (&of.root, &of.path, &of.method) == (root, path, &method)
+                && of.at.elapsed() < SIGNED_TIME / 2
+        };
+        if let Some(found) = lock(&self.signed).iter().find(is_it) {
+            return Ok(found.url.clone());
+        }
         let container = self.container(root)?;
-        let credential = self.store.credentials().get_credential().await?;
-        Ok(match &*credential {
-            AzureCredential::AccessKey(_) => {
-                let url = container.signing.signed_url(method.clone(), path, SIGNED_TIME).await?;
-                Address { url, bearer: None }
-            }
-            AzureCredential::SASToken(pairs) => {
-                let mut url = container.url(path).await?;
-                url.query_pairs_mut().extend_pairs(pairs);
-                Address { url, bearer: None }
-            }
-            AzureCredential::BearerToken(token) => {
-                let bearer = secret(&format!("Bearer {token}"))?;
-                Address { url: container.url(path).await?, bearer: Some(bearer) }
-            }
-        })
+        let mut url = container.signed_url(method.clone(), path, SIGNED_TIME).await?;
+        if !signs {
+            url.set_query(None);
+        }
+        // A plus is a space to some stores.
+        url.set_path(&url.path().replace('+', "%2B"));
+        let mut signed = lock(&self.signed);
+        signed.truncate(SIGNED_MAX - 1);
+        let (root, path, at) = (root.clone(), path.clone(), Instant::now());
+        signed.push_front(Signed { root, path, method, url: url.clone(), at });
+        Ok(url)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
@@ -165,35 +169,53 @@ impl CopyRequests for AzureRequests {
         part: NewPart<'_>,
         from: &CopiedRange,
     ) -> object_store::Result<HttpRequest> {
+        let credential = self.store.credentials().get_credential().await?;
         let (root, key) = split(&from.url, from.url.as_str()).map_err(failed)?;
-        let source = self.address(&root, &Path::parse(key)?, Method::GET).await?;
+        let mut source = self.address(&root, &Path::parse(key)?, Method::GET).await?;
         let mut target = self.address(&self.root, part.path, Method::PUT).await?;
         let block = BASE64_STANDARD.encode(block_of(part));
-        target.url.query_pairs_mut().append_pair("comp", "block").append_pair("blockid", &block);
+        target.query_pairs_mut().append_pair("comp", "block").append_pair("blockid", &block);
+        let bearer = match &*credential {
+            AzureCredential::AccessKey(_) => None,
+            AzureCredential::SASToken(pairs) => {
+                source.query_pairs_mut().extend_pairs(pairs);
+                None
+            }
+            AzureCredential::BearerToken(token) => Some(secret(&format!("Bearer {token}"))?),
+        };
 
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::PUT;
-        *request.uri_mut() = target.url.as_str().parse().map_err(failed)?;
+        *request.uri_mut() = target.as_str().parse().map_err(failed)?;
         let value = |text: &str| text.parse::<HeaderValue>().map_err(failed);
         let headers = [
             ("content-length", Some(value("0")?)),
             ("x-ms-version", Some(value(VERSION)?)),
             ("x-ms-source-range", Some(value(&from.bytes())?)),
             ("x-ms-source-if-match", Some(value(&from.tag)?)),
-            ("x-ms-copy-source", Some(secret(source.url.as_str())?)),
-            ("x-ms-copy-source-authorization", source.bearer),
-            ("authorization", target.bearer),
+            ("x-ms-copy-source", Some(secret(source.as_str())?)),
+            ("x-ms-copy-source-authorization", bearer),
         ];
         for (name, value) in headers {
             if let Some(value) = value {
                 request.headers_mut().insert(HeaderName::from_static(name), value);
             }
         }
+        if !matches!(&*credential, AzureCredential::AccessKey(_)) {
+            // Of the account only a key needs to know.
+            AzureAuthorizer::new(&credential, "").try_authorize(&mut request)?;
+            if let Some(token) = request.headers_mut().get_mut("authorization") {
+                token.set_sensitive(true);
+            }
+        }
         Ok(request)
     }
 
-    fn understand(&self, part: NewPart<'_>, status: u16, body: &str) -> Answered {
+    fn understand(&self, part: NewPart<'_>, status: u16, body: &str, asked: Instant) -> Answered {
         match status {
+            403 if self.signs.load(Ordering::Relaxed) && asked.elapsed() < CLOCK_AHEAD => {
+                Answered::Busy(failed(format!("Server returned non-2xx status code: 403: {body}")))
+            }
             201 => Answered::Copied(PartId { content_id: block_of(part) }),
             _ => Answered::failed(part.path, status, body),
         }
@@ -252,7 +274,15 @@ mod tests {
         let path = Path::from("d/new.parquet");
         let part = NewPart { path: &path, upload: "0123456789abcdef01234567", number: 10 };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(requests(credential).request(part, &from)).unwrap()
+        let requests = requests(credential);
+        runtime.block_on(async {
+            requests.begin(&path).await.unwrap();
+            let first = requests.request(part, &from).await.unwrap();
+            // Signed once: the signature is older when it is asked again.
+            let second = requests.request(part, &from).await.unwrap();
+            assert_eq!(first.uri(), second.uri());
+            first
+        })
     }
 
     fn header<'a>(request: &'a HttpRequest, name: &str) -> Option<&'a str> {
@@ -268,14 +298,14 @@ mod tests {
     #[test]
     fn a_key_signs_the_addresses_of_both_blobs() {
         let key = AzureCredential::AccessKey(AzureAccessKey::try_new("c2VjcmV0").unwrap());
-        let request = request(key, "az://in/d/a%20b.parquet");
+        let request = request(key, "az://in/d/a+b.parquet");
         let target = Url::parse(&request.uri().to_string()).unwrap();
         assert_eq!(target.host_str(), Some("acc.blob.core.windows.net"));
         assert_eq!(target.path(), "/out/d/new.parquet");
         let asked = query(&target);
         assert_eq!((&*asked["comp"], &*asked["blockid"], &*asked["sp"]), ("block", BLOCK, "w"));
         let source = Url::parse(header(&request, "x-ms-copy-source").unwrap()).unwrap();
-        assert_eq!(source.path(), "/in/d/a%20b.parquet");
+        assert_eq!(source.path(), "/in/d/a%2Bb.parquet");
         assert_eq!(query(&source)["sp"], "r");
         assert_eq!(header(&request, "x-ms-source-range"), Some("bytes=5-11"));
         assert_eq!(header(&request, "x-ms-source-if-match"), Some("\"0x1\""));
@@ -308,6 +338,7 @@ mod tests {
         }
         let target = Url::parse(&request.uri().to_string()).unwrap();
         assert_eq!(query(&target).len(), 2);
+        assert!(header(&request, "date").is_some_and(|date| date.ends_with("GMT")));
     }
 
     #[test]
@@ -346,13 +377,14 @@ mod tests {
         let requests = requests(AzureCredential::BearerToken("t".to_owned()));
         let path = Path::from("a");
         let part = NewPart { path: &path, upload: "u", number: 1 };
-        let Answered::Copied(copied) = requests.understand(part, 201, "") else {
+        let now = Instant::now();
+        let Answered::Copied(copied) = requests.understand(part, 201, "", now) else {
             panic!("not copied")
         };
         assert_eq!(copied.content_id, "u00000001");
         let answered = |status: u16, code: &str| {
             let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
-            match requests.understand(part, status, &body) {
+            match requests.understand(part, status, &body, now) {
                 Answered::Copied(_) => "copied",
                 Answered::Busy(_) => "busy",
                 Answered::Refused(object_store::Error::Precondition { .. }) => "changed",
@@ -362,11 +394,18 @@ mod tests {
         };
         assert_eq!(answered(412, "SourceConditionNotMet"), "changed");
         assert_eq!(answered(404, "CannotVerifyCopySource"), "changed");
+        assert_eq!(answered(409, "CannotVerifyCopySource"), "changed");
         assert_eq!(answered(404, "ContainerNotFound"), "failed");
         assert_eq!(answered(403, "CannotVerifyCopySource"), "refused");
         assert_eq!(answered(403, "AuthorizationPermissionMismatch"), "refused");
         assert_eq!(answered(501, "NotImplemented"), "refused");
         assert_eq!(answered(503, "ServerBusy"), "busy");
         assert_eq!(answered(500, "CannotVerifyCopySource"), "busy");
+        // A signature that is not valid yet.
+        requests.signs.store(true, Ordering::Relaxed);
+        assert_eq!(answered(403, "CannotVerifyCopySource"), "busy");
+        let long_ago = now.checked_sub(2 * CLOCK_AHEAD).unwrap();
+        let late = requests.understand(part, 403, "", long_ago);
+        assert!(matches!(late, Answered::Refused(object_store::Error::NotSupported { .. })));
     }
 }

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
+use super::urls::{is_azure, is_s3};
 use crate::runtime::Charge;
 
 /// Takes the bytes of a read that began, or none if it failed.
@@ -241,6 +242,13 @@ impl Place {
     #[must_use]
     pub(crate) fn location(&self) -> String {
         self.url().map_or_else(|| self.key.clone(), String::from)
+    }
+
+    /// Whether the object at `url` is in a store of the same kind that copies parts.
+    #[must_use]
+    pub(crate) fn is_like(&self, url: &Url) -> bool {
+        let are = |is: fn(&Url) -> bool| self.root.as_deref().is_some_and(is) && is(url);
+        are(is_s3) || are(is_azure)
     }
 
     /// Its URL, unless it is in the caller's own bucket.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! # Invariants
-//! A part is copied from the version of an object that was read. A part that a store did not copy
-//! may be uploaded in its place.
+//! A part is copied from the version of an object that was read. Each bucket of sources is asked
+//! once before more is expected of it: where the first part is not copied, its bytes may be sent in
+//! its place.
 //!
 //! # Cost
 //! One request a part.
@@ -17,10 +18,10 @@
 //! # Not here
 //! Which bytes are copied (`output`); how parts travel (`upload`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -32,15 +33,11 @@ use object_store::{
 };
 use url::Url;
 
+use super::urls::split;
 use super::wire::Connector;
 
 /// How long the signature of a request is valid.
 pub(super) const SIGNED_TIME: Duration = Duration::from_secs(600);
-
-/// Whether a store copies parts.
-const UNKNOWN: u8 = 0;
-const COPIES: u8 = 1;
-const REFUSES: u8 = 2;
 
 /// The requests of one kind of store.
 #[async_trait]
@@ -61,8 +58,8 @@ pub(super) trait CopyRequests: Send + Sync {
         from: &CopiedRange,
     ) -> object_store::Result<HttpRequest>;
 
-    /// What the answer to that request means.
-    fn understand(&self, part: NewPart<'_>, status: u16, body: &str) -> Answered;
+    /// What the answer to that request means, for which it was asked since `asked`.
+    fn understand(&self, part: NewPart<'_>, status: u16, body: &str, asked: Instant) -> Answered;
 }
 
 /// What a store demands of the parts of an upload.
@@ -77,6 +74,12 @@ pub(super) struct PartRules {
 impl PartRules {
     /// Those of S3, which suit other stores, too.
     pub(super) const S3: Self = Self { bytes_min: 5 << 20, parts_max: 10_000 };
+
+    /// Whether an upload of so many parts may have small ones, as copies are: what comes behind the
+    /// first half of the parts is sent in large ones.
+    pub(super) fn may_copy(self, parts: usize) -> bool {
+        parts < self.parts_max / 2
+    }
 }
 
 /// A part of an upload that is about to be made.
@@ -119,7 +122,7 @@ impl Answered {
         let e = || failed(format!("Server returned non-2xx status code: {status}: {body}"));
         let (path, source) = (path.to_string(), Box::new(e()));
         match (status, element(body, "Code").unwrap_or_default()) {
-            (412, _) | (404, "NoSuchKey" | "CannotVerifyCopySource") => {
+            (412, _) | (404, "NoSuchKey") | (404 | 409, "CannotVerifyCopySource") => {
                 Self::Refused(object_store::Error::Precondition { path, source })
             }
             (404, _) => Self::Refused(object_store::Error::NotFound { path, source }),
@@ -143,7 +146,8 @@ pub(super) struct PartCopier {
     options: ClientOptions,
     retry: RetryConfig,
     http: OnceLock<HttpClient>,
-    state: AtomicU8,
+    /// Whether parts of objects in a bucket are copied, by its URL, once it was asked.
+    copies: Mutex<BTreeMap<String, bool>>,
 }
 
 impl PartCopier {
@@ -154,8 +158,8 @@ impl PartCopier {
         options: ClientOptions,
         retry: RetryConfig,
     ) -> Self {
-        let (http, state) = (OnceLock::new(), AtomicU8::new(UNKNOWN));
-        Self { store, requests, connector, options, retry, http, state }
+        let (http, copies) = (OnceLock::new(), Mutex::default());
+        Self { store, requests, connector, options, retry, http, copies }
     }
 
     /// Begins an upload.
@@ -172,6 +176,10 @@ impl PartCopier {
         self.http.get().ok_or_else(|| failed("no connection"))
     }
 
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn copy_part(
         &self,
         part: NewPart<'_>,
@@ -179,7 +187,7 @@ impl PartCopier {
     ) -> object_store::Result<PartId> {
         let (began, mut pause) = (Instant::now(), self.retry.backoff.init_backoff);
         for attempt in 0.. {
-            match self.ask(part, from).await? {
+            match self.ask(part, from, began).await? {
                 Answered::Copied(part) => return Ok(part),
                 Answered::Busy(e) => {
                     let is_late = began.elapsed() + pause > self.retry.retry_timeout;
@@ -196,7 +204,12 @@ impl PartCopier {
     }
 
     /// Asks once.
-    async fn ask(&self, part: NewPart<'_>, from: &CopiedRange) -> object_store::Result<Answered> {
+    async fn ask(
+        &self,
+        part: NewPart<'_>,
+        from: &CopiedRange,
+        asked: Instant,
+    ) -> object_store::Result<Answered> {
         let request = self.requests.request(part, from).await?;
         let answer = match self.http()?.execute(request).await {
             Ok(answer) => answer,
@@ -204,7 +217,10 @@ impl PartCopier {
         };
         let status = answer.status().as_u16();
         match answer.into_body().bytes().await {
-            Ok(body) => Ok(self.requests.understand(part, status, &String::from_utf8_lossy(&body))),
+            Ok(body) => {
+                let body = String::from_utf8_lossy(&body);
+                Ok(self.requests.understand(part, status, &body, asked))
+            }
             Err(e) => Ok(Answered::Busy(failed(e))),
         }
     }
@@ -221,17 +237,15 @@ pub(super) struct CopyingUpload {
 }
 
 impl CopyingUpload {
-    /// Whether it is known that the store copies parts; none until it was asked.
-    pub(super) fn copies_parts(&self) -> Option<bool> {
-        match self.copier.state.load(Ordering::Relaxed) {
-            UNKNOWN => None,
-            state => Some(state == COPIES),
-        }
+    /// Whether it is known that the store copies parts of objects in the bucket of `source`; none
+    /// until it was asked.
+    pub(super) fn copies(&self, source: &Url) -> Option<bool> {
+        self.copier.known().get(&bucket_of(source)).copied()
     }
 
     /// Whether the store may copy parts of the object at `source`.
     pub(super) fn may_copy_from(&self, source: &Url) -> bool {
-        self.copies_parts() != Some(false) && self.copier.requests.copies(source, &self.path)
+        self.copies(source) != Some(false) && self.copier.requests.copies(source, &self.path)
     }
 
     /// What the store demands of parts.
@@ -254,11 +268,11 @@ impl CopyingUpload {
             let part = copier.copy_part(part, &from).await;
             match &part {
                 Ok(_) => {
-                    copier.state.store(COPIES, Ordering::Relaxed);
+                    copier.known().insert(bucket_of(&from.url), true);
                     copier.connector.traffic.add_copied(from.range.end - from.range.start);
                 }
                 Err(object_store::Error::NotSupported { .. }) => {
-                    copier.state.store(REFUSES, Ordering::Relaxed);
+                    copier.known().insert(bucket_of(&from.url), false);
                 }
                 Err(_) => {}
             }
@@ -271,6 +285,10 @@ impl CopyingUpload {
     pub(super) fn take_back(&mut self) {
         self.begun -= 1;
     }
+}
+
+fn bucket_of(source: &Url) -> String {
+    split(source, source.as_str()).map_or_else(|_| source.to_string(), |(root, _)| root.to_string())
 }
 
 fn arrive(parts: &Mutex<Vec<Option<PartId>>>, number: usize, part: PartId) {
@@ -322,5 +340,15 @@ impl MultipartUpload for CopyingUpload {
 
     async fn abort(&mut self) -> object_store::Result<()> {
         self.copier.store.abort_multipart(&self.path, &self.id).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_parts_are_left_to_what_is_sent() {
+        assert!(PartRules::S3.may_copy(4_999) && !PartRules::S3.may_copy(5_000));
     }
 }

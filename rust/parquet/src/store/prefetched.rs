@@ -24,7 +24,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -183,7 +183,7 @@ impl PackedPiece {
 
 /// The piece that the thread unpacked last: the keys of a file are read one after the other.
 struct LastPiece {
-    file: Arc<PrefetchedFile>,
+    file: Weak<PrefetchedFile>,
     start: u64,
     bytes: Bytes,
 }
@@ -200,13 +200,13 @@ fn served(file: &Arc<PrefetchedFile>, range: &Range<u64>) -> Option<Bytes> {
     let piece = file.find(range)?;
     let start = piece.start;
     let bytes = LAST.with_borrow_mut(|last| match last {
-        Some(last) if last.start == start && Arc::ptr_eq(&last.file, file) => {
+        Some(last) if last.start == start && last.file.as_ptr() == Arc::as_ptr(file) => {
             Some(last.bytes.clone())
         }
         _ => {
             let bytes = piece.unpack()?;
             *last = (bytes.len() <= LAST_BYTES_MAX).then(|| LastPiece {
-                file: Arc::clone(file),
+                file: Arc::downgrade(file),
                 start,
                 bytes: bytes.clone(),
             });

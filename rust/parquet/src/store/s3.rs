@@ -16,6 +16,7 @@
 //! Source: Amazon S3 API Reference, UploadPartCopy.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use object_store::aws::AmazonS3;
@@ -67,7 +68,7 @@ impl CopyRequests for S3Requests {
     }
 
     /// S3 begins some answers with 200 before it knows whether it fails.
-    fn understand(&self, part: NewPart<'_>, status: u16, body: &str) -> Answered {
+    fn understand(&self, part: NewPart<'_>, status: u16, body: &str, _: Instant) -> Answered {
         understand(part.path, status, body)
     }
 }

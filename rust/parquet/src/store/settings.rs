@@ -224,7 +224,8 @@ fn s3_client_options(settings: &BTreeMap<String, String>) -> Option<ClientOption
     for (name, value) in settings {
         match AmazonS3ConfigKey::from_str(name) {
             Ok(Client(key)) => options = options.with_config(key, value),
-            Ok(Checksum | Encryption(_) | RequestPayer | S3Express | SkipSignature) => return None,
+            Ok(Checksum | Encryption(_)) => return None,
+            Ok(RequestPayer | S3Express | SkipSignature) if is_true(value) => return None,
             _ => {}
         }
     }
@@ -238,8 +239,9 @@ fn azure_client_options(settings: &BTreeMap<String, String>) -> Option<ClientOpt
     for (name, value) in settings {
         match AzureConfigKey::from_str(name) {
             Ok(Client(key)) => options = options.with_config(key, value),
-            Ok(UseEmulator) => options = options.with_allow_http(true),
-            Ok(EncryptionKey | SkipSignature) => return None,
+            Ok(UseEmulator) if is_true(value) => options = options.with_allow_http(true),
+            Ok(EncryptionKey) => return None,
+            Ok(SkipSignature) if is_true(value) => return None,
             _ => {}
         }
     }
@@ -289,14 +291,18 @@ fn check_http(
         is_endpoint(name) && value.trim_start().to_lowercase().starts_with("http://")
     });
     let is_allowed = settings.iter().any(|(name, value)| {
-        let is_true = ["1", "true", "on", "yes", "y"].contains(&value.to_lowercase().as_str());
-        (name.ends_with("allow_http") || name.ends_with("use_emulator")) && is_true
+        (name.ends_with("allow_http") || name.ends_with("use_emulator")) && is_true(value)
     });
     let Some((name, value)) = plain.filter(|_| !is_allowed) else { return Ok(()) };
     Err(Error::new(Kind::InvalidArgument, "the endpoint of the object store has no TLS")
         .with_path(location)
         .with_got(format!("{name}={value}"))
         .with_hint("if that is right, pass storage_options={\"allow_http\": \"true\"}"))
+}
+
+/// Whether a setting is on, in the words that `object_store` knows.
+fn is_true(value: &str) -> bool {
+    ["1", "true", "on", "yes", "y"].contains(&value.to_lowercase().as_str())
 }
 
 /// The environment's settings, overridden by `options`.
@@ -397,10 +403,12 @@ mod tests {
             assert!(azure_client_options(&map(&[("timeout", "9s")])).is_some());
             assert!(azure_client_options(&map(&[("timeout", "9s"), (name, value)])).is_none());
         }
+        assert!(azure_client_options(&map(&[("azure_skip_signature", "false")])).is_some());
         for name in ["aws_checksum_algorithm", "aws_request_payer", "aws_skip_signature"] {
             assert!(s3_client_options(&map(&[("timeout", "9s")])).is_some());
             assert!(s3_client_options(&map(&[("timeout", "9s"), (name, "true")])).is_none());
         }
+        assert!(s3_client_options(&map(&[("aws_skip_signature", "false")])).is_some());
     }
 
     #[test]

@@ -126,8 +126,10 @@ impl Upload for RemoteUpload {
 
     fn copied_part_min(&self, source: &Url) -> Option<u64> {
         match &self.inner {
-            Some(UploadedParts::Copied(upload)) if upload.may_copy_from(source) => {
-                Some(upload.rules().bytes_min)
+            Some(UploadedParts::Copied(upload)) => {
+                let rules = upload.rules();
+                let may_copy = rules.may_copy(self.parts) && upload.may_copy_from(source);
+                may_copy.then_some(rules.bytes_min)
             }
             _ => None,
         }
@@ -138,17 +140,21 @@ impl Upload for RemoteUpload {
         let bytes = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let Some(inner) = &mut self.inner else { return Err(ended()) };
         let UploadedParts::Copied(upload) = inner else { return Ok(false) };
-        let copies_parts = upload.copies_parts();
-        if copies_parts == Some(false) {
+        let copies = upload.copies(from);
+        if copies == Some(false) {
             return Ok(false);
         }
         let copy = upload.copy_part(CopiedRange { url: from.clone(), tag: tag.to_owned(), range });
         let source = from.to_string();
-        if copies_parts.is_none() {
-            // The first one tells whether the store copies parts at all.
+        if copies.is_none() {
+            // The first one tells whether the store copies parts of that bucket. A read tells
+            // whether the object changed.
             match self.driver.run(Some(&self.context), Duration::ZERO, copy)? {
                 Ok(()) => {}
-                Err(object_store::Error::NotSupported { .. }) => {
+                Err(
+                    object_store::Error::NotSupported { .. }
+                    | object_store::Error::Precondition { .. },
+                ) => {
                     if let Some(UploadedParts::Copied(upload)) = &mut self.inner {
                         upload.take_back();
                     }

@@ -179,6 +179,35 @@ impl SourceCursor {
         self.value += values;
     }
 
+    /// The ids of the rows that are left, if these have no levels.
+    pub(super) fn flat_ids(&self) -> &[u32] {
+        match (self.form, self.rows) {
+            (Form::Ids, Rows::Flat) => {
+                self.ids.get(self.value..self.value + self.left).unwrap_or_default()
+            }
+            _ => &[],
+        }
+    }
+
+    /// The plain values, of `N` bytes, of the rows that are left, if these have no levels.
+    pub(super) fn flat_values<const N: usize>(&self) -> &[[u8; N]] {
+        match (self.form, self.rows) {
+            (Form::Fixed, Rows::Flat) => {
+                let plain = self.plain.get(self.byte..self.byte + self.left * N);
+                plain.unwrap_or_default().as_chunks().0
+            }
+            _ => &[],
+        }
+    }
+
+    /// Passes over rows without levels, whose values of `width` bytes were moved.
+    pub(super) fn pass_flat(&mut self, rows: usize, width: usize) {
+        self.left -= rows;
+        self.row += rows;
+        self.value += rows;
+        self.byte += rows * width;
+    }
+
     /// As [`put_ids`](Self::put_ids), for plain values of `N` bytes.
     #[inline(always)]
     pub(super) fn put_fixed<const N: usize>(

@@ -24,6 +24,7 @@ use super::context::{LeafContext, PageOut};
 use super::cursor::{Form, Rows, SourceCursor};
 use super::cursors::SourceCursors;
 use super::footers::BATCH_BYTES_MAX;
+use super::lanes;
 use crate::block::decode::is_ids;
 use crate::block::reader::Skipping;
 use crate::block::{Block, BlockReader, Layout, Values};
@@ -62,13 +63,14 @@ pub(super) fn gather(
     out: &mut impl PageOut,
 ) -> Result<()> {
     cursors.begin(weaving.united.as_ref(), out.writes_ids());
-    let mut gather = Gather { weaving, cursors, made };
+    let mut words = steps.words();
+    let mut gather = Gather { weaving, cursors, made, moved: words.len() };
     for taken in steps.taken() {
         gather.enter(taken)?;
     }
-    let mut words = steps.words();
     while !words.is_empty() {
-        words = &words[gather.fast(words, out)..];
+        gather.moved = gather.fast(words, out);
+        words = &words[gather.moved..];
         if let Some((step, taken)) = PackedRun::first(words) {
             match step.is_gap {
                 true => gather.skip(step.source as usize, u64::from(step.len))?,
@@ -84,6 +86,8 @@ struct Gather<'a, 'm> {
     weaving: &'a LeafContext<'a>,
     cursors: &'a mut SourceCursors,
     made: NextMade<'m>,
+    /// How many steps were moved at once the last time.
+    moved: usize,
 }
 
 impl Gather<'_, '_> {
@@ -110,11 +114,15 @@ impl Gather<'_, '_> {
             });
         }
         let nullable = page.has_def();
+        let takes_lanes = !nullable && lanes::are_worth_it(self.moved, cursors.len());
         let is_known = move |cursor: &SourceCursor| cursor.rows == Rows::Flat || nullable;
         macro_rules! fixed {
             ($n:literal) => {{
                 let rows = rows.min(bytes / $n);
                 page.fill(rows, rows, 0, rows * $n, |out| {
+                    if takes_lanes {
+                        return lanes::put_fixed::<$n>(words, cursors, out);
+                    }
                     walk(words, cursors, Form::Fixed, out, |cursor, rows, out| {
                         is_known(cursor) && {
                             cursor.put_fixed::<$n>(rows, nullable, out);
@@ -126,6 +134,9 @@ impl Gather<'_, '_> {
         }
         match self.weaving.layout {
             _ if writes_ids => page.fill(rows, rows, rows, 0, |out| {
+                if takes_lanes {
+                    return lanes::put_ids(words, cursors, out);
+                }
                 walk(words, cursors, Form::Ids, out, |cursor, rows, out| {
                     is_known(cursor) && {
                         cursor.put_ids(rows, nullable, out);

@@ -26,6 +26,7 @@ mod cursors;
 mod dictionaries;
 mod footers;
 mod gather;
+mod lanes;
 mod output;
 mod rows;
 mod share;
