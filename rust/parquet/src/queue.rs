@@ -39,8 +39,8 @@ pub(crate) trait Work: Sync {
     /// Puts the next batch in order; `None` at the end. Never called twice at a time.
     fn order(&self) -> Result<Option<Self::Batch>>;
 
-    /// Whether a batch has rows to weave.
-    fn is_woven(&self, batch: &Self::Batch) -> bool;
+    /// Row groups that a batch is woven into; 0 if it has no rows to weave.
+    fn row_groups(&self, batch: &Self::Batch) -> u64;
 
     /// Whether there is memory to weave another leaf of a batch.
     fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
@@ -93,7 +93,8 @@ pub(crate) fn run<W: Work>(
 }
 
 /// Chunks that are not heavy wait for those before them as long as they are one such part of a
-/// batch: else a thread has nothing to do while another weaves the heaviest leaf.
+/// batch: else a thread has nothing to do while another weaves the heaviest leaf, or while the row
+/// groups of the batch before are written. Those of the first row group count: the others wait anyway.
 const AHEAD_PART: u64 = 4;
 
 /// Leaves in the order in which they start: first those, largest first, that would keep one thread
@@ -167,6 +168,7 @@ impl<B> Default for QueueState<B> {
 /// A batch, and how far it is woven.
 struct QueuedBatch<B> {
     batch: Arc<B>,
+    row_groups: u64,
     /// Which leaves have started.
     has_started: Vec<bool>,
     taken: usize,
@@ -314,7 +316,8 @@ impl<W: Work> Queue<'_, W> {
         let size = |leaf: &usize| self.sizes.get(*leaf).copied().unwrap_or(0);
         let first = rest.iter().enumerate().find(|(_, leaf)| waits(leaf)).filter(|(at, leaf)| {
             let untaken = rest[..*at].iter().filter(|leaf| **leaf >= entry.taken);
-            *at < ahead || untaken.map(size).sum::<u64>() + size(leaf) <= self.ahead_bytes
+            let bytes = untaken.map(size).sum::<u64>() + size(leaf);
+            *at < ahead || bytes <= self.ahead_bytes.saturating_mul(entry.row_groups)
         });
         heavy.into_iter().chain(first.map(|(_, leaf)| *leaf))
     }
@@ -324,10 +327,12 @@ impl<W: Work> Queue<'_, W> {
         let ordered = ordered.unwrap_or_else(|_| Err(panicked("puts rows in order")));
         let entry = ordered.map(|batch| {
             batch.map(|batch| {
-                let leaves = if self.work.is_woven(&batch) { self.order.len() } else { 0 };
+                let row_groups = self.work.row_groups(&batch);
+                let leaves = if row_groups > 0 { self.order.len() } else { 0 };
                 let is_not: Vec<bool> = vec![false; leaves];
                 QueuedBatch {
                     batch: Arc::new(batch),
+                    row_groups,
                     has_started: is_not.clone(),
                     taken: 0,
                     done: BTreeMap::new(),
@@ -394,5 +399,56 @@ mod tests {
         assert_eq!(starts(&[1, 50, 2, 80, 3, 1], 2), (vec![3, 1, 0, 2, 4, 5], 2));
         assert_eq!(starts(&[], 2), (vec![], 0));
         assert_eq!(starts(&[0, 0], 2), (vec![0, 1], 0));
+    }
+    /// One batch of twenty leaves, woven into so many row groups.
+    struct Counted {
+        row_groups: u64,
+        is_ordered: AtomicUsize,
+        woven: AtomicUsize,
+    }
+
+    impl Work for Counted {
+        type Batch = ();
+
+        fn order(&self) -> Result<Option<()>> {
+            Ok((self.is_ordered.fetch_add(1, Ordering::Relaxed) == 0).then_some(()))
+        }
+
+        fn row_groups(&self, _batch: &()) -> u64 {
+            self.row_groups
+        }
+
+        fn fits(&self, _batch: &(), _leaf: usize) -> bool {
+            true
+        }
+
+        fn has_room(&self, _bytes: u64) -> bool {
+            true
+        }
+
+        fn weave(&self, _batch: &(), _leaf: usize, _share: &dyn SharedWork) -> Result<Vec<Chunk>> {
+            self.woven.fetch_add(1, Ordering::Relaxed);
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn leaves_are_woven_before_they_are_taken_as_far_as_they_wait_anyway() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        for (row_groups, expected) in [(1, 5), (2, 10), (3, 15), (4, 20), (5, 20)] {
+            let (is_ordered, woven) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let work = Counted { row_groups, is_ordered, woven };
+            let idle = run(&pool, &work, &[1; 20], |queue| {
+                queue.ask();
+                assert!(queue.first()?.is_some());
+                while queue.idle() == 0 {
+                    std::thread::yield_now();
+                }
+                assert_eq!(work.woven.load(Ordering::Relaxed), expected, "{row_groups}");
+                (0..20).try_for_each(|leaf| queue.take(leaf).map(drop))
+            });
+            idle.unwrap();
+            assert_eq!(work.woven.load(Ordering::Relaxed), 20);
+        }
     }
 }

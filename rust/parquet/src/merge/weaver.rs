@@ -124,8 +124,8 @@ impl Work for Weaver<'_> {
         Ok(batch)
     }
 
-    fn is_woven(&self, batch: &Batch) -> bool {
-        !batch.windows.is_empty()
+    fn row_groups(&self, batch: &Batch) -> u64 {
+        batch.windows.len() as u64
     }
 
     fn fits(&self, batch: &Batch, leaf: usize) -> bool {

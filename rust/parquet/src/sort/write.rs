@@ -414,8 +414,8 @@ impl Work for SortWork<'_> {
         }))
     }
 
-    fn is_woven(&self, _chunk: &SortedChunk) -> bool {
-        true
+    fn row_groups(&self, _chunk: &SortedChunk) -> u64 {
+        1
     }
 
     fn fits(&self, chunk: &SortedChunk, leaf: usize) -> bool {
