@@ -194,9 +194,9 @@ def merge(
             is wrong, the merge detects it and plans again without them.
         verify: Hash all rows in and out, and fail on a difference: `"content"`.
         sha256: Whether to report a SHA-256 digest of every output.
-        row_map: Whether a small hidden file beside each output says which row of which source each
-            of its rows is, and which rows of the sources were dropped; `trace` looks it up. Sources
-            that have to be sorted first have none.
+        row_map: Whether a small hidden file next to each output says which row of which source
+            each of its rows is, and which rows of the sources were dropped; `trace` looks it up.
+            Sources that have to be sorted first have none.
         copy_tiers: Cheap ways of copying that may be used: column chunks, pages, dictionaries.
             `"chunk"` copies the column chunks of whole row groups as they are, `"page"` copies
             whole pages as they are, `"dict"` unites the dictionaries of the sources and copies ids

@@ -87,7 +87,7 @@ def trace(
     Raises:
         SourceNotFound: The output has no row map, or no row map in `to` is of the source.
         InvalidArgument: The file has no such row.
-        CorruptSource: A row map is damaged, or is not that of the file beside it.
+        CorruptSource: A row map is damaged, or belongs to another output.
         PlaitError: The files cannot be read, see `plait.errors`.
 
     Example:

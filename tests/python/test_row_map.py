@@ -293,7 +293,7 @@ def test_what_cannot_be_traced_is_an_error(tmp_path):
             call()
     plait.merge(paths[:1], tmp_path / "other.parquet", sort_by="k", row_map=True)
     os.replace(map_of(str(tmp_path / "other.parquet")), map_of(str(out)))
-    with pytest.raises(plait.CorruptSource, match="not of the file beside it"):
+    with pytest.raises(plait.CorruptSource, match="belongs to another output"):
         plait.trace(out, 0)
 
 

@@ -18,7 +18,7 @@ def run(
     source: Place | None = None,
     **options: Any,  # noqa: ANN401 - those of trace
 ) -> plait.TraceReport:
-    """Looks up a row of an output, or of a source in the outputs beside it.
+    """Looks up a row of an output, or of a source in the outputs of its folder.
 
     Args:
         output: A row of an output.

@@ -33,7 +33,7 @@ __all__ = ["GroupShare", "RunningGroups", "SharedGroups"]
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# How often progress is told while merges run.
+# How often progress is reported while merges run.
 _POLL_S = 0.2
 
 # One group has all threads.

@@ -4,7 +4,7 @@ groups ──▶ small ones, several at a time (`groups_at_once`) ──▶ Merg
       └──▶ large ones, those to sort, those that drop rows: one by one ──▲
 
 Invariants: what is wrong with one group ends no other. An error of more than one group comes after
-what was made of others.
+the results of the others.
 Not here: the loop (`run`); committing (`change`); the runner on executors (`plait.spark`).
 """
 

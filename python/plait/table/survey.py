@@ -238,7 +238,7 @@ def _seen(
         except OF_A_FILE as error:
             left.update(left_alone(error, paths))
         except SchemaConflict as error:
-            # A file that stays between others keeps rows of one key from being told apart by age.
+            # A file that stays between others hides which of the rows of a key is newest.
             if compaction.options.on_duplicate != "keep_all":
                 raise
             left.update(odd_ones(error, paths, merge["storage_options"]))

@@ -110,7 +110,7 @@ struct Misfit {
     got: String,
 }
 
-/// The columns of a file beside those of the table.
+/// The columns of a file, and those of the table.
 struct Sides<'a> {
     mapping: &'a Mapping,
     is_strict: bool,

@@ -144,10 +144,8 @@ impl Dictionary {
     pub(crate) fn look_up(&self, ids: &[u32]) -> Vec<u8> {
         fn fixed<const N: usize>(values: &[u8], ids: &[u32]) -> Vec<u8> {
             let (values, _) = values.as_chunks::<N>();
-            let mut out = vec![0; N * ids.len()];
-            let (slots, _) = out.as_chunks_mut::<N>();
-            slots.iter_mut().zip(ids).for_each(|(slot, id)| *slot = values[*id as usize]);
-            out
+            let found = ids.iter().map(|id| values[*id as usize]);
+            found.collect::<Vec<[u8; N]>>().into_flattened()
         }
         match self.layout {
             Layout::Fixed(4) => fixed::<4>(&self.bytes, ids),

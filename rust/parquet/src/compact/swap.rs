@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! begin     manifest n + 1: where files move, and that nobody else commits while we live
-//! exchange  links in a folder beside it ─▶ is n + 1 the newest? ─▶ one rename
+//! exchange  links in another folder    ─▶ is n + 1 the newest? ─▶ one rename
 //! finish    what came to the old folder meanwhile is carried over; the old folder is removed
 //! ```
 //!

@@ -54,7 +54,7 @@ pub(crate) struct ValueEncoding<'a> {
     pub(crate) chosen: &'a OnceLock<Encoding>,
 }
 
-/// The encodings that are tried beside plain.
+/// The encodings that are tried besides plain.
 fn tried(asked: EncodingOption, physical: Physical) -> &'static [Encoding] {
     use Encoding::{BYTE_STREAM_SPLIT, DELTA_BINARY_PACKED, DELTA_BYTE_ARRAY};
     match (asked, physical) {

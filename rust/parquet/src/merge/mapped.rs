@@ -223,7 +223,7 @@ pub(super) fn header(prepared: &Prepared<'_>, stores: &Stores) -> Result<MapHead
     Ok(MapHeader::new(&prepared.frame.plan.task, &output, sources))
 }
 
-/// The rows of the file that are told of: `rows`, and deleted ones at the ends of the file.
+/// The rows of the file that the map covers: `rows`, and deleted ones at the ends of the file.
 fn extent(source: &Source, rows: &Range<u64>) -> Range<u64> {
     if rows.is_empty() {
         return rows.clone();

@@ -124,7 +124,7 @@ pub struct MergeOptions {
     pub verify: Option<Verify>,
     /// Whether the report has a SHA-256 of every output.
     pub sha256: bool,
-    /// Whether a file beside each output says which row of which source each of its rows is.
+    /// Whether a file next to each output says which row of which source each of its rows is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub row_map: bool,
     /// Copy tiers that may be used besides `value`.

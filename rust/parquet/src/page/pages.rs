@@ -501,12 +501,11 @@ fn read_charged(
     check_fits(len, context)?;
     // The store says what is wrong with a range that ends behind the file.
     if store.is_local() && range.end <= store.len() {
-        let Some(mut buffer) = context.buffers().take(len) else {
+        let Some(mut buffer) = context.buffers().take_filled(len) else {
             return Err(Error::new(Kind::MemoryLimit, "not enough memory for one read")
                 .with_path(store.path())
                 .with_got(format!("{len} bytes")));
         };
-        buffer.bytes_mut().resize(len, 0);
         store.read_into(range.start, buffer.bytes_mut())?;
         return Ok(Bytes::from_owner(buffer));
     }

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Invariants
-//! A map that is not that of the file beside it is an error.
+//! A map of another file is an error.
 //!
 //! # Cost
 //! One map, up to the row; the footers of all maps where the row of a source is looked for.
@@ -173,7 +173,7 @@ fn maps_in(places: &[String], stores: &Stores) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// The output beside the map at `location`.
+/// The output of the map at `location`.
 fn output_of(location: &str, map: &RowMap) -> String {
     let folder = location.rfind('/').map_or("", |at| &location[..=at]);
     format!("{folder}{}", map.header.output)
@@ -196,8 +196,8 @@ fn check_same(file: &Source, map: &RowMap) -> Result<()> {
     if task == Some(map.header.task.as_str()) && file.rows() == map.header.rows {
         return Ok(());
     }
-    Err(damaged("is not of the file beside it").with_path(map.path()).with_got(format!(
-        "a map of task {} and {} rows, beside a file of task {} and {} rows",
+    Err(damaged("belongs to another output").with_path(map.path()).with_got(format!(
+        "a map of task {} and {} rows, and a file of task {} and {} rows",
         map.header.task,
         map.header.rows,
         task.unwrap_or("none"),

@@ -66,10 +66,27 @@ impl Buffers {
     /// An empty buffer with room for `len` bytes, if there is memory for it.
     #[must_use]
     pub(crate) fn take(&self, len: usize) -> Option<Buffer> {
+        let mut buffer = self.take_used(len)?;
+        buffer.bytes.clear();
+        Some(buffer)
+    }
+
+    /// A buffer of `len` bytes that are to be overwritten, if there is memory for it.
+    #[must_use]
+    pub(crate) fn take_filled(&self, len: usize) -> Option<Buffer> {
+        let mut buffer = self.take_used(len)?;
+        // What was there before need not be zeroed.
+        buffer.bytes.resize(len, 0);
+        Some(buffer)
+    }
+
+    /// A buffer with room for `len` bytes, with at most as many that were written before.
+    fn take_used(&self, len: usize) -> Option<Buffer> {
         let mut bytes = self.take_idle(len);
+        bytes.truncate(len);
         let is_mapped = len >= LARGE_BYTES && self.0.maps_large.load(Ordering::Relaxed);
         let room = if is_mapped { len.max(MAPPED_BYTES) } else { len };
-        bytes.try_reserve_exact(room).ok()?;
+        bytes.try_reserve_exact(room - bytes.len()).ok()?;
         let charge = self.0.account.charge(if room > len { len } else { bytes.capacity() });
         Some(Buffer { bytes, charge, buffers: self.clone() })
     }
@@ -90,12 +107,11 @@ impl Buffers {
         buffer
     }
 
-    fn put_back(&self, mut buffer: Vec<u8>) {
+    fn put_back(&self, buffer: Vec<u8>) {
         let most = Budget::new(self.0.account.limit_bytes()).idle_buffers();
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = idle.bytes() + buffer.capacity();
         if buffer.capacity() > 0 && bytes <= most {
-            buffer.clear();
             idle.charge.get_or_insert_with(|| self.0.account.charge(0)).set(bytes);
             idle.buffers.entry(buffer.capacity()).or_default().push(buffer);
         }
@@ -139,6 +155,22 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    #[test]
+    fn buffers_come_empty_or_as_long_as_they_are_asked_for() {
+        let buffers = Buffers::new(Account::new(1 << 20));
+        for (before, len) in [(0, 100), (100, 100), (100, 70), (70, 90), (90, 200)] {
+            let mut used = buffers.take(before).unwrap();
+            used.bytes_mut().resize(before, 7);
+            drop(used);
+            let mut filled = buffers.take_filled(len).unwrap();
+            assert_eq!(filled.bytes_mut().len(), len);
+            filled.bytes_mut().fill(8);
+            drop(filled);
+            let mut empty = buffers.take(len).unwrap();
+            assert!(empty.bytes_mut().is_empty() && empty.bytes_mut().capacity() >= len);
+        }
+    }
 
     #[test]
     fn large_buffers_have_room_to_be_mapped_and_are_given_back() {

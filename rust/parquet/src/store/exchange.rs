@@ -41,7 +41,7 @@ pub(crate) struct Links {
     omitted: BTreeMap<String, FileId>,
 }
 
-/// A folder, and the one beside it that takes its place.
+/// A folder, and the one next to it that takes its place.
 pub(crate) struct Exchange {
     folder: PathBuf,
     beside: PathBuf,
@@ -75,7 +75,7 @@ impl Exchange {
     /// Refuses systems that cannot exchange folders, by exchanging two empty ones.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`], [`Kind::Storage`] where folders cannot be made beside it.
+    /// [`Kind::Unsupported`], [`Kind::Storage`] where folders cannot be made next to it.
     pub(crate) fn probe(&self) -> Result<()> {
         let parent = self.folder.parent().unwrap_or(&self.folder);
         let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
@@ -160,7 +160,7 @@ impl Exchange {
                     .with_path(marker.display().to_string())
                     .with_cause(e)
             })?,
-            // Nothing was exchanged: what is beside the folder are links to what is in it.
+            // Nothing was exchanged: the other folder has links to what is in this one.
             Err(e) if e.kind() == ErrorKind::NotFound => return remove_links(&self.beside),
             Err(e) => return Err(failed(&marker, e)),
         };
