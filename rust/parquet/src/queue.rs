@@ -94,7 +94,7 @@ pub(crate) fn run<W: Work>(
 
 /// Chunks that are not heavy wait for those before them as long as they are one such part of a
 /// batch: else a thread has nothing to do while another weaves the heaviest leaf, or while the row
-/// groups of the batch before are written. Those of the first row group count: the others wait anyway.
+/// groups of the batch before are written. Those of the first row group count: others wait anyway.
 const AHEAD_PART: u64 = 4;
 
 /// Leaves in the order in which they start: first those, largest first, that would keep one thread
