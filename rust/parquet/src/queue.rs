@@ -401,13 +401,13 @@ mod tests {
         assert_eq!(starts(&[0, 0], 2), (vec![0, 1], 0));
     }
     /// One batch of twenty leaves, woven into so many row groups.
-    struct Counted {
+    struct TwentyLeaves {
         row_groups: u64,
         is_ordered: AtomicUsize,
         woven: AtomicUsize,
     }
 
-    impl Work for Counted {
+    impl Work for TwentyLeaves {
         type Batch = ();
 
         fn order(&self) -> Result<Option<()>> {
@@ -437,7 +437,7 @@ mod tests {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
         for (row_groups, expected) in [(1, 5), (2, 10), (3, 15), (4, 20), (5, 20)] {
             let (is_ordered, woven) = (AtomicUsize::new(0), AtomicUsize::new(0));
-            let work = Counted { row_groups, is_ordered, woven };
+            let work = TwentyLeaves { row_groups, is_ordered, woven };
             let idle = run(&pool, &work, &[1; 20], |queue| {
                 queue.ask();
                 assert!(queue.first()?.is_some());
