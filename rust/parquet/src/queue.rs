@@ -400,6 +400,7 @@ mod tests {
         assert_eq!(starts(&[], 2), (vec![], 0));
         assert_eq!(starts(&[0, 0], 2), (vec![0, 1], 0));
     }
+
     /// One batch of twenty leaves, woven into so many row groups.
     struct TwentyLeaves {
         row_groups: u64,
