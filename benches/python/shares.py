@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -91,6 +92,8 @@ def record(name: str, asked: argparse.Namespace) -> tuple[Counter, Counter, floa
         kind = kind_of(process, library, function)
         kinds[kind] += 1
         functions[kind, function, Path(library).name] += 1
+    if not any("plait_" in function for _, function, _ in functions):
+        sys.exit("the functions of Plait have no names: build it as the top of this file says")
     return kinds, functions, times["order_s"] / times["cpu_s"]
 
 
@@ -101,6 +104,8 @@ def main() -> None:
     parser.add_argument("--functions", action="store_true", help="list functions of each kind, too")
     parser.add_argument("--folder", type=Path, default=ROOT / "bench-data")
     asked = parser.parse_args()
+    if shutil.which("perf") is None:
+        sys.exit("perf is not installed")
     seen = {name: record(name, asked) for name in asked.workloads.split(",")}
     everywhere = sum((kinds for kinds, _, _ in seen.values()), Counter())
     print("| | " + " | ".join(seen) + " |")
